@@ -1,0 +1,70 @@
+# A virtual environment of the project's own, made again when what it holds has changed.
+#
+#   make demo                  a first run on data that come with scikit-learn; no network, under a minute
+#   make test                  lint, and all tests but the slow ones
+#   make lint                  style, format, types
+#   make test-all              all tests, one shard a file; a second call goes on where the first ended
+#   make test-all SHARD=2/5    the second fifth of the shards
+#   make clean                 remove what the above have made, runs excepted
+
+SHELL   := /bin/bash
+PYTHON  ?= python3
+VENV    ?= .venv
+BIN     := $(VENV)/bin
+WORKERS ?= logical
+SHARD   ?= 1/1
+OUT     ?= runs/demo
+DEMO    ?= run fedspu --out $(OUT) --force
+
+INSTALLED := $(VENV)/.installed
+PYTEST    := $(BIN)/python -m pytest -q -W error -n $(WORKERS) --maxprocesses 8
+
+.PHONY: help demo test lint test-all clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+$(INSTALLED)-%: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	@touch $@
+
+demo: $(INSTALLED)-demo
+	$(BIN)/fedquilt $(DEMO)
+	@echo "The run, its figures and its report are in $(OUT)"
+
+lint: $(INSTALLED)-test
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+
+test: lint
+	$(PYTEST)
+
+# A shard is one test file.  Its stamp is as old as the shard's start, and counts while nothing that
+# the tests depend on is newer: so a call after an edit runs them again, one after an interruption does not.
+test-all: $(INSTALLED)-test
+	@trap 'exit 130' INT; mkdir -p .test-all; \
+	[[ "$(SHARD)" =~ ^([1-9][0-9]*)/([1-9][0-9]*)$$ ]] && part=$${BASH_REMATCH[1]} parts=$${BASH_REMATCH[2]} \
+		&& (( part <= parts )) || { echo "SHARD is i/n, such as 2/5, not $(SHARD)"; exit 2; }; \
+	files=($$(find tests -name 'test_*.py' | LC_ALL=C sort | awk "NR % $$parts == $$part % $$parts")); \
+	failed=(); at=0; \
+	for file in "$${files[@]}"; do \
+		at=$$((at + 1)); name=$${file//\//.}; stamp=.test-all/$$name; line="[$$at/$${#files[@]}] $$file"; \
+		if [[ -e $$stamp && -z $$(find fedquilt tests pyproject.toml constraints.txt -type f \
+				-not -path '*/__pycache__/*' -newer $$stamp -print -quit) ]]; then \
+			echo "$$line: passed before"; continue; \
+		fi; \
+		rm -f $$stamp; touch $$stamp.started; began=$$SECONDS; \
+		if $(PYTEST) -m '' $$file > $$stamp.log 2>&1; then \
+			mv $$stamp.started $$stamp; echo "$$line: passed in $$((SECONDS - began)) s"; \
+		else \
+			cat $$stamp.log; echo "$$line: FAILED after $$((SECONDS - began)) s"; failed+=($$file); \
+		fi; \
+	done; \
+	if (( $${#failed[@]} )); then echo "failed: $${failed[*]}"; exit 1; fi; \
+	echo "all $${#files[@]} shards of $(SHARD) have passed"
+
+clean:
+	rm -rf $(VENV) build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .test-all
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,517 @@
+"""The algebra of partial models: take a patch, put it back, average many.
+
+A :class:`Cover` says which coordinates of a parameter dict an exchange speaks about.  Three
+functions replace every hand-written sub-model utility, and ``tests/laws`` proves them::
+
+    put(p, c, take(p, c)) == p            take(put(p, c, s), c) == s
+    mean(p, [(take(p, c), c, n), ...]) == p, bit for bit;  mean(p, []) == p
+
+Parameters are a flat ``dict[str, Tensor]``, buffers included, and are never changed in place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from hashlib import blake2b
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Params = dict[str, Tensor]
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis made of the units of ``group``.
+
+    Unit ``u`` of ``n`` owns the entries ``(r * n + u) * block + b`` for every ``r < repeat`` and
+    ``b < block``: ``block`` for flattened maps and attention heads, ``repeat`` for LSTM gates.
+    """
+
+    group: str
+    block: int = 1
+    repeat: int = 1
+
+    def units(self, size: int) -> int:
+        """How many units an axis of ``size`` entries holds."""
+        n, rest = divmod(size, self.block * self.repeat)
+        if rest:
+            raise ValueError(f"an axis of {size} entries is no multiple of block {self.block} x repeat {self.repeat}")
+        return n
+
+    def entries(self, units: Tensor, size: int) -> Tensor:
+        """The entries that belong to ``units`` on an axis of ``size`` entries, in unit order."""
+        n = self.units(size)
+        rows = torch.arange(self.repeat)[:, None] * n + units
+        return (rows[:, :, None] * self.block + torch.arange(self.block)).flatten()
+
+
+Axes = Mapping[str, tuple[Axis | None, ...]]
+
+
+def count_units(ratio: float, n: int) -> int:
+    """``max(1, floor(ratio * n))``, the one rounding of the project, safe against 0.6 * 5 = 2.999."""
+    return max(1, math.floor(ratio * n + 1e-9))
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """The coordinates of one tensor: all of it, a block (one index vector an axis) or a mask.
+
+    Built only by :func:`block` and :func:`masked`, which make the form canonical: two spans are
+    the same set of coordinates exactly if they have the same form and the same content.
+    """
+
+    shape: tuple[int, ...]
+    axes: tuple[Tensor | None, ...] | None = None
+    mask: Tensor | None = None
+
+    @property
+    def kind(self) -> str:
+        """``whole``, ``block`` or ``mask``."""
+        return "mask" if self.mask is not None else "block" if self.axes is not None else "whole"
+
+    @cached_property
+    def piece(self) -> tuple[int, ...]:
+        """The shape of what :func:`take` gives."""
+        if self.mask is not None:
+            return (int(self.mask.sum()),)
+        if self.axes is None:
+            return self.shape
+        return tuple(n if a is None else len(a) for a, n in zip(self.axes, self.shape, strict=True))
+
+    @property
+    def numel(self) -> int:
+        """How many coordinates."""
+        return math.prod(self.piece)
+
+    def dense(self) -> Tensor:
+        """The same set as a boolean tensor of the full shape."""
+        if self.mask is not None:
+            return self.mask
+        out = torch.full(self.shape, self.axes is None)
+        if self.axes is not None:
+            out[self.index] = True
+        return out
+
+    @cached_property
+    def index(self) -> tuple[slice | Tensor, ...] | Tensor:
+        """What addresses these coordinates inside a tensor of the full shape."""
+        if self.mask is not None:
+            return self.mask
+        if self.axes is None:
+            return (slice(None),) * len(self.shape)
+        runs = [_run(a, n) for a, n in zip(self.axes, self.shape, strict=True)]
+        if all(r is not None for r in runs):
+            return tuple(r for r in runs if r is not None)
+        full = [torch.arange(n) if a is None else a for a, n in zip(self.axes, self.shape, strict=True)]
+        return tuple(a.view([-1 if k == j else 1 for j in range(len(full))]) for k, a in enumerate(full))
+
+    def take(self, t: Tensor) -> Tensor:
+        """The piece of ``t``; ``t`` itself when the span is whole."""
+        if self.mask is not None:
+            return t[self.mask]
+        if self.axes is None:
+            return t
+        for d, (a, n) in enumerate(zip(self.axes, self.shape, strict=True)):
+            if a is not None:
+                run = _run(a, n)
+                t = t.index_select(d, a) if run is None else t.narrow(d, run.start, run.stop - run.start)
+        return t.contiguous()
+
+    def put(self, t: Tensor, piece: Tensor) -> Tensor:
+        """A copy of ``t`` with ``piece`` sewn in."""
+        if self.kind == "whole":
+            return piece.to(t.dtype)
+        out = t.clone()
+        out[self.index] = piece.to(t.dtype)
+        return out
+
+    def same(self, other: Span) -> bool:
+        """Equality of sets (and of the full shape)."""
+        if self.shape != other.shape or self.kind != other.kind:
+            return False
+        if self.mask is not None and other.mask is not None:
+            return torch.equal(self.mask, other.mask)
+        if self.axes is None or other.axes is None:
+            return True
+        return all(
+            (a is None) == (b is None) and (a is None or b is None or torch.equal(a, b))
+            for a, b in zip(self.axes, other.axes, strict=True)
+        )
+
+    def __and__(self, other: Span) -> Span | None:
+        if self.mask is not None or other.mask is not None:
+            return masked(self.dense() & other.dense())
+        if self.axes is None or other.axes is None:
+            return self if other.axes is None else other
+
+        def both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+            return b if a is None else a if b is None else a[torch.isin(a, b, assume_unique=True)]
+
+        return block(self.shape, tuple(both(a, b) for a, b in zip(self.axes, other.axes, strict=True)))
+
+
+def _run(a: Tensor | None, n: int) -> slice | None:
+    """The slice that a sorted index vector is, or None if it has gaps."""
+    if a is None:
+        return slice(0, n)
+    first, last = int(a[0]), int(a[-1])
+    return slice(first, last + 1) if last - first + 1 == len(a) else None
+
+
+def block(shape: tuple[int, ...], axes: tuple[Tensor | None, ...]) -> Span | None:
+    """The span of a block: one vector of positions (any order) an axis, or None for the whole axis."""
+    if len(axes) != len(shape):
+        raise ValueError(f"{len(axes)} index vectors for a tensor of {len(shape)} axes")
+    out: list[Tensor | None] = []
+    for a, n in zip(axes, shape, strict=True):
+        if a is None:
+            out.append(None)
+            continue
+        a = a.to(torch.int64).unique()
+        if len(a) == 0:
+            return None
+        if int(a[0]) < 0 or int(a[-1]) >= n:
+            raise ValueError(f"positions {int(a[0])}..{int(a[-1])} do not fit an axis of {n}")
+        out.append(None if len(a) == n else a)
+    if math.prod(shape) == 0:
+        return None
+    return Span(shape, None if all(a is None for a in out) else tuple(out))
+
+
+def masked(mask: Tensor) -> Span | None:
+    """The span of a boolean mask, as whole or block where it is one."""
+    if mask.dtype != torch.bool:
+        raise ValueError(f"a mask is boolean, not {mask.dtype}")
+    count = int(mask.sum())
+    if count == 0:
+        return None
+    shape = tuple(mask.shape)
+    if count == mask.numel():
+        return Span(shape)
+    rays = [mask.flatten() if mask.dim() == 1 else mask.movedim(d, 0).flatten(1).any(1) for d in range(mask.dim())]
+    if math.prod(int(r.sum()) for r in rays) == count:
+        return block(shape, tuple(r.nonzero().flatten() for r in rays))
+    return Span(shape, mask=mask.clone())
+
+
+@final
+class Cover:
+    """A set of coordinates of a parameter dict.  Immutable, canonical, comparable, encodable.
+
+    Make one with :meth:`whole`, :meth:`named`, :meth:`units` or :meth:`masks`; combine with
+    ``&``, ``|``, ``-``; compare with ``==`` and ``<=`` (is inside).
+    """
+
+    __slots__ = ("__dict__", "spans")
+    spans: Mapping[str, Span]
+
+    def __init__(self, spans: Mapping[str, Span | None]) -> None:
+        self.spans = {k: s for k, s in sorted(spans.items()) if s is not None}
+
+    # ---- ways to make one
+    @staticmethod
+    def whole(p: Params | Shapes) -> Cover:
+        """Every coordinate of every tensor."""
+        return Cover({k: block(s, (None,) * len(s)) for k, s in _shapes(p).items()})
+
+    @staticmethod
+    def named(p: Params | Shapes, *patterns: str) -> Cover:
+        """The tensors whose name matches one of the shell patterns (``head.*``)."""
+        return Cover.whole({k: s for k, s in _shapes(p).items() if any(fnmatchcase(k, q) for q in patterns)})
+
+    @staticmethod
+    def units(p: Params | Shapes, axes: Axes, units: Mapping[str, Tensor]) -> Cover:
+        """These units of each group; groups not named, and axes of no group, stay whole."""
+        cache: dict[tuple[Axis, int], Tensor] = {}
+
+        def entries(a: Axis | None, n: int) -> Tensor | None:
+            if a is None or a.group not in units:
+                return None
+            if (a, n) not in cache:
+                cache[a, n] = a.entries(units[a.group], n)
+            return cache[a, n]
+
+        return Cover(
+            {k: block(s, tuple(map(entries, axes.get(k, (None,) * len(s)), s))) for k, s in _shapes(p).items()}
+        )
+
+    @staticmethod
+    def masks(masks: Mapping[str, Tensor]) -> Cover:
+        """The coordinates at which these boolean tensors are true."""
+        return Cover({k: masked(m) for k, m in masks.items()})
+
+    # ---- what it says
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.spans)
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.spans
+
+    def __getitem__(self, name: str) -> Span:
+        return self.spans[name]
+
+    @property
+    def numel(self) -> int:
+        """How many coordinates it holds."""
+        return sum(s.numel for s in self.spans.values())
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Which forms its tensors have: ``whole``, ``block``, ``mask``."""
+        return frozenset(s.kind for s in self.spans.values())
+
+    @property
+    def pieces(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each tensor's piece."""
+        return {k: s.piece for k, s in self.spans.items()}
+
+    def only(self, keep: Callable[[str], bool]) -> Cover:
+        """The tensors whose name passes."""
+        return Cover({k: s for k, s in self.spans.items() if keep(k)})
+
+    def __repr__(self) -> str:
+        full = sum(math.prod(s.shape) for s in self.spans.values())
+        forms = ", ".join(
+            f"{n} {kind}"
+            for kind in ("whole", "block", "mask")
+            if (n := sum(s.kind == kind for s in self.spans.values()))
+        )
+        return f"Cover({forms or 'nothing'}: {self.numel:,} of {full:,} coordinates)"
+
+    # ---- set algebra
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Cover):
+            return NotImplemented
+        return self.spans.keys() == other.spans.keys() and all(s.same(other[k]) for k, s in self.spans.items())
+
+    def __hash__(self) -> int:
+        return hash(self.encode())
+
+    def _join(self, other: Cover, both: Callable[[Span, Span], Span | None]) -> Iterator[tuple[str, Span | None]]:
+        for k in self.spans.keys() & other.spans.keys():
+            if self[k].shape != other[k].shape:
+                raise ValueError(f"{k}: a cover of shape {self[k].shape} meets one of shape {other[k].shape}")
+            yield k, both(self[k], other[k])
+
+    def __and__(self, other: Cover) -> Cover:
+        return Cover(dict(self._join(other, lambda a, b: a & b)))
+
+    def __or__(self, other: Cover) -> Cover:
+        def both(a: Span, b: Span) -> Span | None:
+            if a.kind == "whole" or a.same(b):
+                return a
+            return b if b.kind == "whole" else masked(a.dense() | b.dense())
+
+        return Cover({**self.spans, **other.spans, **dict(self._join(other, both))})
+
+    def __sub__(self, other: Cover) -> Cover:
+        def both(a: Span, b: Span) -> Span | None:
+            return None if b.kind == "whole" or a.same(b) else masked(a.dense() & ~b.dense())
+
+        return Cover({**self.spans, **dict(self._join(other, both))})
+
+    def __le__(self, other: Cover) -> bool:
+        """Is every coordinate of this cover one of the other's?"""
+        return self.spans.keys() <= other.spans.keys() and all(
+            s.shape == other[k].shape and (m := s & other[k]) is not None and m.same(s) for k, s in self.spans.items()
+        )
+
+    # ---- bytes: the same set gives the same bytes, everywhere
+    def encode(self) -> bytes:
+        """The canonical bytes; :meth:`decode` is the inverse."""
+        return self._bytes
+
+    @cached_property
+    def _bytes(self) -> bytes:
+        sets: dict[bytes, int] = {}
+        body = bytearray()
+        for name, s in self.spans.items():
+            raw = name.encode()
+            body += _varint(len(raw)) + raw + bytes([len(s.shape)])
+            for n in s.shape:
+                body += _varint(n)
+            if s.mask is not None:
+                body += b"\x02" + _pack_set(s.mask.flatten().numpy())
+            elif s.axes is None:
+                body += b"\x00"
+            else:
+                body += b"\x01"
+                for a, n in zip(s.axes, s.shape, strict=True):
+                    code = b""
+                    if a is not None:
+                        bits = np.zeros(n, bool)
+                        bits[a.numpy()] = True
+                        code = _varint(n) + _pack_set(bits)
+                    body += _varint(0 if a is None else sets.setdefault(code, len(sets)) + 1)
+        return b"C1" + _varint(len(sets)) + b"".join(sets) + _varint(len(self.spans)) + bytes(body)
+
+    @property
+    def nbytes(self) -> int:
+        """Its exact size on the wire."""
+        return len(self._bytes)
+
+    @property
+    def digest(self) -> str:
+        """A short name for the set, equal for equal covers."""
+        return blake2b(self._bytes, digest_size=8).hexdigest()
+
+    @staticmethod
+    def decode(data: bytes, shapes: Shapes | None = None) -> Cover:
+        """The cover that these bytes say.
+
+        With ``shapes`` nothing larger is ever unpacked, and another name or shape is refused: the
+        sizes of a stranger's message are those that were agreed on, not those that it claims.
+        Bytes that are not the canonical form raise :class:`ValueError`.
+        """
+        try:
+            cover = _decode(data, shapes)
+        except (IndexError, UnicodeDecodeError, OverflowError, MemoryError, RuntimeError) as e:
+            raise ValueError(f"not a cover: {e}") from e
+        if cover.encode() != data:
+            raise ValueError("not a cover in canonical form")
+        return cover
+
+
+def _shapes(p: Params | Shapes) -> dict[str, tuple[int, ...]]:
+    return {k: tuple(v.shape) if isinstance(v, Tensor) else tuple(v) for k, v in p.items()}
+
+
+def _varint(n: int) -> bytes:
+    out = bytearray()
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    return bytes([*out, n])
+
+
+def _pack_set(bits: np.ndarray) -> bytes:
+    """A set of positions, as runs (gap, length, gap, length, ...) or as a bitmap, whichever is shorter."""
+    edges = np.flatnonzero(np.diff(bits.astype(np.int8), prepend=0, append=0))
+    bitmap = np.packbits(bits, bitorder="little").tobytes()
+    if len(edges) < len(bitmap):
+        runs = _varint(len(edges) // 2) + b"".join(_varint(int(g)) for g in np.diff(edges, prepend=0))
+        if len(runs) < len(bitmap):
+            return b"\x01" + runs
+    return b"\x00" + bitmap
+
+
+def _decode(data: bytes, shapes: Shapes | None) -> Cover:
+    at = 0
+    # what may be claimed: an index vector for each axis, a mask for each tensor, each of its size
+    axes = [n for s in shapes.values() for n in s] if shapes is not None else None
+
+    def raw(n: int) -> bytes:
+        nonlocal at
+        if n > len(data) - at:
+            raise ValueError("cut short")
+        at += n
+        return data[at - n : at]
+
+    def varint() -> int:
+        n = shift = 0
+        while True:
+            byte = raw(1)[0]
+            n |= (byte & 127) << shift
+            if byte < 128:
+                return n
+            if (shift := shift + 7) > 62:
+                raise ValueError("a number too large")
+
+    def positions(n: int) -> np.ndarray:
+        if n > 1 << 32:
+            raise ValueError(f"{n} positions are more than any tensor has")
+        if raw(1) == b"\x00":
+            bits: np.ndarray = np.unpackbits(np.frombuffer(raw((n + 7) // 8), np.uint8), bitorder="little")[:n]
+            return bits.astype(bool)
+        edges = np.cumsum([varint() for _ in range(2 * min(varint(), len(data)))])
+        if len(edges) and int(edges[-1]) > n:
+            raise ValueError("a run outside the axis")
+        out = np.zeros(n, bool)
+        for a, b in edges.reshape(-1, 2):
+            out[a:b] = True
+        return out
+
+    if raw(2) != b"C1":
+        raise ValueError("not a cover")
+    sets: list[tuple[int, Tensor]] = []
+    for _ in range(varint()):
+        n = varint()
+        if axes is not None and (n not in axes or len(sets) == len(axes)):
+            raise ValueError(f"an index vector of {n} positions for an axis that was not agreed on")
+        sets.append((n, torch.from_numpy(np.flatnonzero(positions(n)))))
+    spans: dict[str, Span | None] = {}
+    for _ in range(varint()):
+        name = raw(varint()).decode()
+        shape = tuple(varint() for _ in range(raw(1)[0]))
+        if shapes is not None and shapes.get(name) != shape:
+            raise ValueError(f"{name} of shape {shape} is none of the tensors agreed on")
+        kind = raw(1)
+        if kind == b"\x02":
+            spans[name] = masked(torch.from_numpy(positions(math.prod(shape))).view(shape))
+        elif kind == b"\x01":
+            picks = [varint() for _ in shape]
+            if any(i and sets[i - 1][0] != n for i, n in zip(picks, shape, strict=True)):
+                raise ValueError(f"{name}: an index vector of another axis")
+            spans[name] = block(shape, tuple(sets[i - 1][1] if i else None for i in picks))
+        else:
+            spans[name] = block(shape, (None,) * len(shape))
+    if at != len(data):
+        raise ValueError("bytes after the end")
+    return Cover(spans)
+
+
+def take(p: Params, c: Cover) -> Params:
+    """The piece of ``p`` that ``c`` speaks about, at its own compact shapes."""
+    return {k: s.take(p[k]) for k, s in c.spans.items()}
+
+
+def put(p: Params, c: Cover, piece: Params) -> Params:
+    """``p`` with ``piece`` sewn back in; tensors that ``c`` does not name are shared, not copied."""
+    return {k: c[k].put(v, piece[k]) if k in c else v for k, v in p.items()}
+
+
+def mean(base: Params, parts: Iterable[tuple[Params, Cover, float]]) -> Params:
+    r"""Each coordinate averaged over those who spoke of it; where nobody did, ``base``.
+
+    .. math:: p_j + \frac{\sum_{i: j \in C_i} n_i (x_{ij} - p_j)}{\sum_{i: j \in C_i} n_i}
+
+    summed in float64 in the order given.  Differences, not values, are summed: so a coordinate
+    that everybody returns as it was sent does not move by one bit.  Integers are rounded.
+    """
+    num: Params = {}
+    den: Params = {}
+    for piece, cover, n in parts:
+        if not (math.isfinite(n) and n >= 0):
+            raise ValueError(f"a weight is a finite number, at least 0, not {n}")
+        for k, s in cover.spans.items():
+            if k not in num:
+                num[k] = torch.zeros(base[k].shape, dtype=torch.float64)
+                den[k] = torch.zeros(base[k].shape, dtype=torch.float64)
+            num[k][s.index] += n * _difference(piece[k], s.take(base[k]))
+            den[k][s.index] += n
+    return {k: _moved(v, num[k], den[k]) if k in num else v for k, v in base.items()}
+
+
+def _difference(x: Tensor, p: Tensor) -> Tensor:
+    if p.is_floating_point():
+        return x.to(torch.float64) - p.to(torch.float64)
+    return (x.to(torch.int64) - p.to(torch.int64)).to(torch.float64)
+
+
+def _moved(p: Tensor, num: Tensor, den: Tensor) -> Tensor:
+    step = num / torch.where(den > 0, den, 1.0)
+    if p.is_floating_point():
+        return torch.where(step == 0, p, (p.to(torch.float64) + step).to(p.dtype))
+    return (p.to(torch.int64) + step.round().to(torch.int64)).to(p.dtype)

@@ -1,0 +1,109 @@
+"""A federated method is six parts and a name; every part has a default, and the defaults are FedAvg.
+
+    State --plan--> [Order] --(wire)--> local(order, client) --(wire)--> [Reply] --step--> State'
+
+``print(method)`` is the full record of its settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from .cover import Cover, take
+from .fleet import Fleet
+from .key import Key
+from .model import Model
+from .norm import held, norm, travelling
+from .parts.local import Train
+from .parts.merge import CoverMean
+from .parts.schedule import Sync
+from .parts.select import Uniform
+from .parts.send import Everything
+from .parts.stop import Never
+from .types import Grant, Local, Merge, Order, Reply, Schedule, Select, Send, State, Stop
+
+NOTED = ("select", "send", "merge", "stop")
+
+
+@dataclass(frozen=True)
+class Method:
+    """Who, which part goes down, the work, the merge, the end, and the clock; ``norm`` is its policy of statistics."""
+
+    name: str
+    select: Select = Uniform()
+    send: Send = Everything()
+    local: Local = Train()
+    merge: Merge = CoverMean()
+    stop: Stop = Never()
+    schedule: Schedule = Sync()
+    norm: str = "shared"
+
+    def __post_init__(self) -> None:
+        norm(self.norm)
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The metrics that its parts want in every reply, beside the training loss."""
+        return tuple(sorted({a for p in NOTED for a in getattr(getattr(self, p), "asks", ())}))
+
+    def begin(self, model: Model, fleet: Fleet) -> State:
+        """The server before the first round."""
+        widths = [d.width for d in fleet.devices.values()]
+        return State(0, held(model.params(), model, self.norm, widths))
+
+    def order(self, state: State, client: int, fleet: Fleet, model: Model, key: Key, run: str = "") -> Order:
+        """What this client is sent in this round (``key`` is the run's)."""
+        device = fleet.devices[client]
+        sub = self.send(state, client, device, model, key.at(state.round, "send", client))
+        cover = travelling(sub, model, self.norm, [device.width])
+        params = take(dict(state.params), cover)
+        grant = self.local.grant(cover, model)
+        grant = replace(
+            grant,
+            metrics=grant.metrics | {"loss", *self.asks},
+            weight=float(fleet.sizes.get(client, grant.weight)),
+            nbytes=min(grant.nbytes, largest(grant)),
+        )
+        scalars = {"norm": self.norm} | ({"asks": ",".join(self.asks)} if self.asks else {})
+        version = state.versions.get(client, 0)
+        return Order(run, key.seed, client, state.round, params, cover, grant, version, scalars)
+
+    def plan(
+        self, state: State, fleet: Fleet, model: Model, key: Key, busy: Collection[int] = (), run: str = ""
+    ) -> list[Order]:
+        """The orders to send now, to clients that are not ``busy``; pure."""
+        free = fleet.without({*busy, *self.stop.retired(state.notes.get("stop"))})
+        n = min(len(free), self.schedule.want(len(fleet), len(busy)))
+        if n <= 0:
+            return []
+        chosen = self.select(state, free, n, key.at(state.round, "select"))
+        return [self.order(state, i, fleet, model, key, run) for i in chosen]
+
+    def step(self, state: State, fleet: Fleet, replies: Sequence[Reply]) -> State:
+        """The state after these replies, whatever the order in which they came; pure."""
+        replies = sorted(replies, key=lambda r: (r.client, r.round))
+        notes = {p: getattr(self, p).learn(state.notes.get(p), state, replies, fleet) for p in NOTED}
+        known = {**state.versions, **{r.client: r.round + 1 for r in replies}}
+        params = self.merge(state, replies)
+        new = State(state.round + 1, params, notes, None, dict(sorted(known.items())))
+        return replace(new, stopped=self.stop(new, fleet, replies))
+
+
+def largest(grant: Grant) -> int:
+    """The most bytes that an honest reply can have: all that it may speak about, at eight bytes a value."""
+    values = 8 * grant.outer.numel + _masks(grant.outer)
+    extras = sum(64 + len(k) + dtype.itemsize * _numel(shape) for k, (dtype, shape) in grant.extras.items())
+    names = sum(64 + len(k) for k in (*grant.outer, *grant.metrics))
+    return 4096 + values + extras + names + grant.outer.nbytes
+
+
+def _masks(cover: Cover) -> int:
+    return sum(_numel(s.shape) // 8 + 1 for s in cover.spans.values())
+
+
+def _numel(shape: tuple[int, ...]) -> int:
+    out = 1
+    for n in shape:
+        out *= n
+    return out

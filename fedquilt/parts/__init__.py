@@ -1,0 +1,1 @@
+"""Stock parts: what a method is composed of.  Each is a frozen dataclass with one verb."""

@@ -1,0 +1,155 @@
+"""The work of a client."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..cover import Axis, Cover, Params, put, take
+from ..fit import SGD, Evaluate, Fit, Fitted, Scored, TaskLoss, Term
+from ..model import Model
+from ..norm import plain, sent
+from ..types import Client, Grant, Memory, Order, Part, Reply, Served, Serving, Work
+from .terms import Scaler
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a client trains: ``least`` to ``most`` epochs, drawn afresh each time.
+
+    With ``seconds`` it is ``most`` epochs, or as many steps as its device manages in that time.
+    """
+
+    least: int
+    most: int
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most:
+            raise ValueError(f"epochs run from a least, 1 or more, to a most: not from {self.least} to {self.most}")
+
+    def settings(self, client: Client) -> dict[str, Any]:
+        """What a request for training is told."""
+        if self.seconds is not None:
+            return {"epochs": self.most, "flops": self.seconds * client.device.flops}
+        return {"epochs": self.least + int(client.key.at("epochs").uniform() * (self.most - self.least + 1))}
+
+
+@dataclass(frozen=True)
+class Train(Part):
+    """SGD from what was received; sends back what it became.
+
+    ``keep``: the client owns a whole model, and what arrives is sewn into it.  ``freeze``: of that
+    model only what arrived may move.  ``own_rows``: it speaks only for the output rows of classes
+    that it holds.  ``scaler``: hidden layers are divided by the width while training.
+    ``finetune``: the model that the client uses has had so many further epochs on its own data.
+    """
+
+    optim: SGD = SGD()
+    epochs: int | Length = 5
+    batch: int = 32
+    loss: Term = TaskLoss()
+    terms: tuple[Term, ...] = ()
+    keep: bool = False
+    freeze: bool = False
+    own_rows: bool = False
+    scaler: bool = False
+    finetune: int = 0
+
+    def grant(self, cover: Cover, model: Model) -> Grant:
+        """A reply speaks about what was sent; or about some of its output rows."""
+        return Grant(cover, frozenset({"same", "whole", "block"} if self.own_rows else {"same"}))
+
+    def fit(self, order: Order, client: Client, start: Params, **more: Any) -> Fit:
+        """The request for a training from ``start``."""
+        length = self.epochs.settings(client) if isinstance(self.epochs, Length) else {"epochs": self.epochs}
+        anchor = {k: start[k] for k in client.model.trainable} if self.terms else {}
+        settings = {"key": client.key.at("train"), "terms": self.terms, "anchor": anchor} | length | more
+        return Fit(
+            client.model,
+            client.task,
+            start,
+            client.train,
+            optim=self.optim.at(order.round),
+            batch=self.batch,
+            norm=order.norm,
+            loss=self.loss,
+            **settings,
+        )
+
+    def __call__(self, order: Order, client: Client) -> Work:
+        """Train, answer, remember."""
+        whole, sub = received(order, client)
+        held = client.model.whole if self.keep else sub
+        out: Fitted = yield self.fit(
+            order,
+            client,
+            take(whole, held),
+            free=sub if self.freeze else None,
+            view=Scaler.of(client.model, client.device.width) if self.scaler else None,
+        )
+        metrics = yield from measured(order, client, out)
+        whole = put(whole, held, out.params)
+        cover = order.cover & own_rows(client) if self.own_rows else order.cover
+        piece = take(sent(whole, order.cover, client.device.width), cover)
+        reply = Reply(order.client, order.round, piece, cover, float(client.counts["train"]), metrics)
+        return reply, remember(model=whole if self.keep else own_statistics(order, client.model, whole))
+
+    def serve(self, order: Order, client: Client) -> Serving:
+        """The client's own model if it keeps one, else what it would receive; adapted where that is asked for."""
+        whole, sub = received(order, client)
+        params = section(client.memory, "model") if self.keep else take(whole, sub)
+        if self.keep and not params:
+            params = whole
+        if self.finetune or order.norm == "post-hoc":
+            key = client.key.at("finetune")
+            tuned: Fitted = yield replace(
+                self.fit(order, client, params), key=key, epochs=self.finetune, flops=None, terms=()
+            )
+            params = tuned.params
+        return Served(client.model, params, order.norm)
+
+
+# ---- what every local work does
+def section(memory: Memory, name: str) -> Params:
+    """The tensors that a memory keeps under ``name/``."""
+    return {k[len(name) + 1 :]: v for k, v in memory.tensors.items() if k.startswith(name + "/")}
+
+
+def remember(facts: Mapping[str, Any] | None = None, **sections: Params) -> Memory:
+    """A memory of named sections of tensors, and of facts."""
+    return Memory({f"{name}/{k}": v for name, p in sections.items() for k, v in p.items()}, facts or {})
+
+
+def received(order: Order, client: Client) -> tuple[Params, Cover]:
+    """The client's whole model with what arrived sewn in, and the sub-model that the order is about.
+
+    What did not travel is the client's own from earlier rounds, or else as the model was built.
+    The sub-model is the units that the order speaks of, with all of their tensors.
+    """
+    width, model = client.device.width, client.model
+    cover = Cover(plain(order.cover.spans, width))
+    mine = model.params() | section(client.memory, "model")
+    return put(mine, cover, plain(order.params, width)), model.complete(cover)
+
+
+def own_rows(client: Client) -> Cover:
+    """Everything but the output rows of classes that the client does not hold."""
+    shapes, head = client.model.shapes, client.model.head + "."
+    rows = {k: (Axis("class"), *(None,) * (len(s) - 1)) for k, s in shapes.items() if k.startswith(head)}
+    return Cover.units(shapes, rows, {"class": client.labels})
+
+
+def own_statistics(order: Order, model: Model, whole: Params) -> Params:
+    """What a client without a model of its own keeps all the same: statistics that are its own."""
+    return {k: whole[k] for k in sorted(model.statistics)} if order.norm == "personal" else {}
+
+
+def measured(order: Order, client: Client, out: Fitted) -> Generator[Any, Any, dict[str, float]]:
+    """The metrics of a reply: the training loss, and those that the server's parts ask for."""
+    metrics = {"loss": out.loss}
+    if "val_loss" in str(order.scalars.get("asks", "")).split(","):
+        seen: Scored = yield Evaluate(client.model, client.task, out.params, client.val, order.norm)
+        metrics["val_loss"] = seen.metrics["loss"]
+    return metrics

@@ -1,0 +1,108 @@
+"""How many clients work at once, and when the server stops waiting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..types import Part
+
+
+def _positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{name} is a number above 0, not {value}")
+
+
+@dataclass(frozen=True)
+class Sync(Part):
+    """A cohort starts together and the round ends with its last.
+
+    A cohort is ``clients``, or else ``fraction`` of all.  With ``over`` above 1 that many times
+    more are asked, and the slowest of them are not waited for.  ``quorum`` is the share of the
+    cohort whose replies a round needs: with fewer the model stays as it is.
+    """
+
+    fraction: float = 0.1
+    clients: int | None = None
+    over: float = 1.0
+    quorum_share: float = 0.0
+
+    keeps_late = False
+
+    def __post_init__(self) -> None:
+        _positive("fraction", self.fraction)
+        _positive("over", self.over)
+
+    def _cohort(self, fleet: int) -> int:
+        return min(fleet, self.clients or max(1, math.floor(self.fraction * fleet + 1e-9)))
+
+    def want(self, fleet: int, inflight: int) -> int:
+        """How many to start now, of a fleet of so many."""
+        return 0 if inflight else min(fleet, math.ceil(self.over * self._cohort(fleet) - 1e-9))
+
+    def until(self, start: float) -> float:
+        """Wait as long as it takes."""
+        return math.inf
+
+    def enough(self, arrived: int, inflight: int) -> bool:
+        """All that are waited for are there."""
+        return inflight == 0 or arrived >= math.floor((arrived + inflight) / self.over + 1e-9)
+
+    def quorum(self, asked: int) -> int:
+        """How many replies make a round of so many orders."""
+        return max(1, math.ceil(self.quorum_share * asked / self.over - 1e-9))
+
+
+@dataclass(frozen=True)
+class Deadline(Sync):
+    """A cohort as in :class:`Sync`, but after ``seconds`` the round ends with those that are there."""
+
+    seconds: float = 60.0
+
+    def until(self, start: float) -> float:
+        """The end of the round."""
+        return start + self.seconds
+
+
+@dataclass(frozen=True)
+class Buffered(Part):
+    """FedBuff (arXiv:2106.06639): ``busy`` clients always work, the server steps at every ``k``-th reply.
+
+    With k = 1 this is FedAsync's schedule.  A reply may be some rounds old: staleness is the
+    state's round less the reply's.
+    """
+
+    busy: int = 10
+    k: int = 1
+
+    keeps_late = True
+
+    def __post_init__(self) -> None:
+        _positive("busy", self.busy)
+        _positive("k", self.k)
+        if self.k > self.busy:
+            raise ValueError(f"a step needs k = {self.k} replies, but only busy = {self.busy} clients work at once")
+
+    def want(self, fleet: int, inflight: int) -> int:
+        """Fill up."""
+        return max(0, min(self.busy, fleet) - inflight)
+
+    def until(self, start: float) -> float:
+        """Wait as long as it takes."""
+        return math.inf
+
+    def enough(self, arrived: int, inflight: int) -> bool:
+        """The buffer is full (or nobody is left to fill it)."""
+        return arrived >= self.k or inflight == 0
+
+    def quorum(self, asked: int) -> int:
+        """One reply is enough."""
+        return 1
+
+
+SCHEDULES: Mapping[str, type[Sync] | type[Deadline] | type[Buffered]] = {
+    "sync": Sync,
+    "deadline": Deadline,
+    "buffered": Buffered,
+}

@@ -1,0 +1,64 @@
+"""Summands of a local objective, and what a net may run on instead of its plain parameters.
+
+Inside a step only tensors: see :mod:`fedquilt.fit` for what a term must not do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..cover import Params
+from ..fit import Fit, Given, Step, TaskLoss, Term
+from ..model import Model
+
+
+@dataclass(frozen=True)
+class Proximal(Term):
+    r"""FedProx: :math:`\frac{\mu}{2} \lVert \theta - \theta^t \rVert^2` over what is trained, never over statistics."""
+
+    mu: float
+
+    def __call__(self, s: Step) -> Tensor:
+        """Half mu times the squared distance to the anchor."""
+        far = torch.stack([(p - s.anchor[k]).pow(2).sum() for k, p in s.params.items()])
+        return self.mu / 2 * far.sum()
+
+
+@dataclass(frozen=True)
+class SeenClasses(Term):
+    """HeteroFL's masked loss: what the net says of classes that the client does not hold counts as zero."""
+
+    def given(self, fit: Fit, labels: Tensor) -> Given:
+        """Which classes the client holds."""
+        rows = next(v.shape[0] for k, v in fit.start.items() if k.startswith(fit.model.head + "."))
+        return {"seen": torch.zeros(rows, dtype=torch.bool).index_fill(0, labels, True)}
+
+    def __call__(self, s: Step) -> Tensor:
+        """The task's loss with the other outputs at zero."""
+        return s.mean(*s.task.loss(torch.where(s.given["seen"], s.out.logits, 0.0), s.y))
+
+
+@dataclass(frozen=True)
+class Scaler:
+    """HeteroFL's scaler: what hidden layers say is divided by the sub-model's width, in training only."""
+
+    names: tuple[str, ...]
+    rate: float
+
+    @staticmethod
+    def of(model: Model, rate: float) -> Scaler:
+        """The scaler of a model: weights (and their biases) whose rows are units; norm layers are not scaled."""
+        rows = [k for k, t in model.axes.items() if len(t) > 1 and t[0] is not None]
+        biases = [b for k in rows if (b := k.replace("weight", "bias")) != k and b in model.axes]
+        return Scaler(tuple(sorted({*rows, *biases})), rate)
+
+    def __call__(self, params: Params, extra: Params) -> tuple[Params, Params]:
+        """The scaled weights; everything may move."""
+        return {k: v / self.rate if k in self.names else v for k, v in params.items()}, {}
+
+
+TERMS: Mapping[str, type[Term]] = {t.__name__: t for t in (TaskLoss, Proximal, SeenClasses)}
