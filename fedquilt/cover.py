@@ -396,12 +396,20 @@ def _varint(n: int) -> bytes:
     return bytes([*out, n])
 
 
+def _varints(numbers: np.ndarray) -> bytes:
+    """Many at once."""
+    groups = numbers[:, None] >> np.arange(0, 63, 7)
+    used = groups > 0
+    used[:, 0] = True
+    return (groups & 127 | (groups > 127) * 128)[used].astype(np.uint8).tobytes()
+
+
 def _pack_set(bits: np.ndarray) -> bytes:
     """A set of positions, as runs (gap, length, gap, length, ...) or as a bitmap, whichever is shorter."""
     edges = np.flatnonzero(np.diff(bits.astype(np.int8), prepend=0, append=0))
     bitmap = np.packbits(bits, bitorder="little").tobytes()
     if len(edges) < len(bitmap):
-        runs = _varint(len(edges) // 2) + b"".join(_varint(int(g)) for g in np.diff(edges, prepend=0))
+        runs = _varint(len(edges) // 2) + _varints(np.diff(edges, prepend=0))
         if len(runs) < len(bitmap):
             return b"\x01" + runs
     return b"\x00" + bitmap
@@ -429,18 +437,32 @@ def _decode(data: bytes, shapes: Shapes | None) -> Cover:
             if (shift := shift + 7) > 62:
                 raise ValueError("a number too large")
 
+    def varints(count: int) -> np.ndarray:
+        here = np.frombuffer(data, np.uint8, min(9 * count, len(data) - at), at)
+        ends = np.flatnonzero(here < 128)[:count]
+        if len(ends) < count:
+            raise ValueError("cut short, or a number too large")
+        here = np.frombuffer(raw(int(ends[-1]) + 1), np.uint8)
+        starts = np.append(0, ends[:-1] + 1)
+        shifts = 7 * (np.arange(len(here)) - np.repeat(starts, ends - starts + 1))
+        if shifts.max() > 56:
+            raise ValueError("a number too large")
+        return np.add.reduceat((here & 127).astype(np.int64) << shifts, starts)
+
     def positions(n: int) -> np.ndarray:
         if n > 1 << 32:
             raise ValueError(f"{n} positions are more than any tensor has")
         if raw(1) == b"\x00":
             bits: np.ndarray = np.unpackbits(np.frombuffer(raw((n + 7) // 8), np.uint8), bitorder="little")[:n]
             return bits.astype(bool)
-        edges = np.cumsum([varint() for _ in range(2 * min(varint(), len(data)))])
-        if len(edges) and int(edges[-1]) > n:
+        if not 0 < 2 * (count := varint()) < (n + 7) // 8:
+            raise ValueError("no runs, or so many that a bitmap is shorter")
+        edges = np.cumsum(varints(2 * count))
+        if int(edges[-1]) > n:
             raise ValueError("a run outside the axis")
-        out = np.zeros(n, bool)
-        for a, b in edges.reshape(-1, 2):
-            out[a:b] = True
+        turns = np.zeros(n + 1, bool)
+        turns[edges] = True
+        out: np.ndarray = np.logical_xor.accumulate(turns)[:n]
         return out
 
     if raw(2) != b"C1":
@@ -454,6 +476,8 @@ def _decode(data: bytes, shapes: Shapes | None) -> Cover:
     spans: dict[str, Span | None] = {}
     for _ in range(varint()):
         name = raw(varint()).decode()
+        if spans and name <= next(reversed(spans)):  # so none is unpacked twice
+            raise ValueError("names out of order")
         shape = tuple(varint() for _ in range(raw(1)[0]))
         if shapes is not None and shapes.get(name) != shape:
             raise ValueError(f"{name} of shape {shape} is none of the tensors agreed on")
@@ -488,13 +512,16 @@ def mean(base: Params, parts: Iterable[tuple[Params, Cover, float]]) -> Params:
     .. math:: p_j + \frac{\sum_{i: j \in C_i} n_i (x_{ij} - p_j)}{\sum_{i: j \in C_i} n_i}
 
     summed in float64 in the order given.  Differences, not values, are summed: so a coordinate
-    that everybody returns as it was sent does not move by one bit.  Integers are rounded.
+    that everybody returns as it was sent does not move by one bit.  Who weighs nothing says nothing.
+    Integers are rounded, halves to the even one.
     """
     num: Params = {}
     den: Params = {}
     for piece, cover, n in parts:
         if not (math.isfinite(n) and n >= 0):
             raise ValueError(f"a weight is a finite number, at least 0, not {n}")
+        if n == 0:
+            continue
         for k, s in cover.spans.items():
             if k not in num:
                 num[k] = torch.zeros(base[k].shape, dtype=torch.float64)
@@ -514,4 +541,7 @@ def _moved(p: Tensor, num: Tensor, den: Tensor) -> Tensor:
     step = num / torch.where(den > 0, den, 1.0)
     if p.is_floating_point():
         return torch.where(step == 0, p, (p.to(torch.float64) + step).to(p.dtype))
-    return (p.to(torch.int64) + step.round().to(torch.int64)).to(p.dtype)
+    down = step.floor()
+    low, rest = p.to(torch.int64) + down.to(torch.int64), step - down
+    up = (rest > 0.5) | ((rest == 0.5) & (low % 2 == 1))  # of the value, not of the step: p has no say
+    return (low + up).to(p.dtype)

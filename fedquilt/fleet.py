@@ -57,5 +57,5 @@ def tiers(sizes: Mapping[int, int], widths: Sequence[float], key: Key) -> Fleet:
     devices = {}
     for place, j in enumerate(order):
         w = widths[place * len(widths) // len(ids)]
-        devices[ids[j]] = Device(width=w, flops=1e9 * w * w, memory=1e9 * w, tier=f"{w:g}")
+        devices[ids[j]] = Device(width=w, flops=1e9 * w * w, memory=1e9 * w * w, tier=f"{w:g}")
     return Fleet(dict(sorted(devices.items())), dict(sizes))

@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from .cover import Cover, take
 from .fleet import Fleet
@@ -28,7 +28,10 @@ NOTED = ("select", "send", "merge", "stop")
 
 @dataclass(frozen=True)
 class Method:
-    """Who, which part goes down, the work, the merge, the end, and the clock; ``norm`` is its policy of statistics."""
+    """Who, which part goes down, the work, the merge, the end, and the clock; ``norm`` is its policy of statistics.
+
+    ``spec`` is what builds it again, where a builder of :mod:`fedquilt.methods` made it.
+    """
 
     name: str
     select: Select = Uniform()
@@ -38,6 +41,7 @@ class Method:
     stop: Stop = Never()
     schedule: Schedule = Sync()
     norm: str = "shared"
+    spec: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         norm(self.norm)

@@ -33,7 +33,6 @@ class Model:
     axes: Axes
     head: str = "head"
     stages: tuple[str, ...] = ()
-    name: str = "custom"
     spec: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -51,6 +50,11 @@ class Model:
                 units, where = sizes.setdefault(a.group, (a.units(n), k))
                 if units != a.units(n):
                     raise ValueError(f"group {a.group} has {units} units in {where} and {a.units(n)} in {k}")
+
+    @property
+    def name(self) -> str:
+        """What its builder is called."""
+        return str(self.spec.get("name", "custom"))
 
     @cached_property
     def shapes(self) -> Shapes:

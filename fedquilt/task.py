@@ -32,7 +32,7 @@ class Task(Protocol):
 
 def add(a: Tally, b: Tally) -> Tally:
     """The tally of both."""
-    return {k: a[k] + b[k] for k in a} if a else dict(b)
+    return {k: a[k] + b[k] for k in a} if a and b else dict(a or b)
 
 
 def _mean_loss(tally: Tally) -> float:
@@ -80,17 +80,22 @@ class Classification:
         }
 
 
+def _gap(out: Tensor, y: Tensor) -> Tensor:
+    """Output less target, one row a sample; a net may leave out, or add, axes of one entry."""
+    return (out.reshape(y.shape) - y).unsqueeze(-1).flatten(1)
+
+
 @dataclass(frozen=True)
 class Regression:
     """Real targets: half the squared error; mean squared and mean absolute error."""
 
     def loss(self, out: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         """Half the squared error of each sample, summed over its targets."""
-        return (out.reshape(len(y), -1) - y.reshape(len(y), -1)).pow(2).sum(1) / 2, None
+        return _gap(out, y).pow(2).sum(1) / 2, None
 
     def tally(self, out: Tensor, y: Tensor) -> Tally:
         """Sums of loss, squared and absolute error."""
-        gap = out.reshape(len(y), -1).double() - y.reshape(len(y), -1).double()
+        gap = _gap(out.double(), y.double())
         return {
             "loss": self.loss(out, y)[0].double().sum(),
             "n": torch.tensor(len(y)),
@@ -124,10 +129,10 @@ class NextToken:
 
     def loss(self, out: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         """The mean over the scored tokens of each sample, and how many those are."""
-        scored = self._scored(y).to(out.dtype)
-        each = F.cross_entropy(out.transpose(1, 2), y, reduction="none") * scored
-        weight = scored.sum(1)
-        return each.sum(1) / weight.clamp(min=1), weight
+        scored = self._scored(y)
+        each = F.cross_entropy(out.transpose(1, 2), y, reduction="none")
+        weight = scored.sum(1).to(out.dtype)
+        return torch.where(scored, each, 0.0).sum(1) / weight.clamp(min=1), weight
 
     def tally(self, out: Tensor, y: Tensor) -> Tally:
         """Loss, hits and count over the scored tokens."""
@@ -147,7 +152,7 @@ class NextToken:
         return {
             "loss": loss,
             "accuracy": float(tally["hit"] / n),
-            "perplexity": float(torch.tensor(loss).exp()),
+            "perplexity": float(torch.tensor(loss, dtype=torch.float64).exp()),
             "n": float(tally["n"]),
         }
 

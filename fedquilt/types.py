@@ -99,6 +99,9 @@ class Memory:
         return bool(self.tensors or self.facts or self.spec)
 
 
+EVERYONE = -1  # in place of a client's id: the data of all clients, one after another
+
+
 @dataclass(frozen=True)
 class Handle:
     """Names a client's data without holding them: the engine knows where they live."""
@@ -202,8 +205,13 @@ class Stop(Protocol):
 
 
 class Schedule(Protocol):
-    """How many clients work at once, and when the server stops waiting for more."""
+    """How many clients work at once, and when the server stops waiting for more.
 
+    ``keeps_late`` says whether what has not arrived when a round ends counts in a later one.
+    """
+
+    @property
+    def keeps_late(self) -> bool: ...
     def want(self, fleet: int, inflight: int) -> int: ...
     def until(self, start: float) -> float: ...
     def enough(self, arrived: int, inflight: int) -> bool: ...

@@ -70,10 +70,11 @@ def _enough(samples: int, n: int, least: int) -> None:
     if n < 1:
         raise ValueError(f"data are shared among at least 1 client, not {n}")
     if samples < n * least:
-        raise ValueError(
-            f"{samples} samples cannot give {n} clients {least} each: take at most {samples // least} clients"
-            + (f", or a smaller least than {least}" if least > 1 else "")
+        ways = [f"at most {samples // least} clients"] * (samples >= least) + [f"a smaller least than {least}"] * (
+            least > 1
         )
+        advice = f": take {', or '.join(ways)}" if ways else ""
+        raise ValueError(f"{samples} samples cannot give {n} clients {least} each{advice}")
 
 
 PARTITIONS: Mapping[str, Callable[..., list[Tensor]]] = {"iid": iid, "dirichlet": dirichlet}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..key import Key
-from ..types import Handle
+from ..types import EVERYONE, Handle
 from .partition import Partition
 from .sources import Dataset
 
@@ -47,7 +47,8 @@ def split(indices: Tensor, key: Key, shares: Shares = (0.6, 0.1, 0.3)) -> dict[s
     """
     _check(shares)
     n = len(indices)
-    test = min(_rounded(n, shares[2]), max(0, n - 1))
+    kept = 1 + (shares[1] > 0 and n > 2)  # samples that are not the test part's, whatever its share
+    test = min(_rounded(n, shares[2]), max(0, n - kept))
     val = min(_rounded(n, shares[1]), max(0, n - 1 - test)) if shares[1] else 0
     mixed = indices[key.permutation(n)]
     parts = [part.sort().values for part in mixed.split([n - val - test, val, test])]
@@ -63,11 +64,13 @@ class Shards:
 
     ``parts`` says which rows of ``data`` are in whose train, val and test part.  It is refused if a
     part is empty, a row is used twice, an input is not finite or a label is not one of the classes.
+    Only if every client's whole test part is its validation part too may the two overlap.
     """
 
     def __init__(self, data: Dataset, parts: Mapping[int, Parts]) -> None:
         self.data = data
-        self.parts = {client: {s: parts[client][s] for s in SPLITS} for client in sorted(parts)}
+        none = torch.zeros(0, dtype=torch.int64)
+        self.parts = {client: {s: parts[client].get(s, none) for s in SPLITS} for client in sorted(parts)}
         _refuse(data, self.parts)
         self._held: dict[Handle, tuple[Tensor, Tensor]] = {}
         self._pool: dict[str, tuple[Tensor, Tensor]] = {}
@@ -83,6 +86,8 @@ class Shards:
                 self._held[Handle(client, s)] = cx, cy
 
     def __getitem__(self, handle: Handle) -> tuple[Tensor, Tensor]:
+        if handle.client == EVERYONE and handle.split in self._pool:
+            return self._pool[handle.split]
         if handle not in self._held:
             raise KeyError(f"no data of client {handle.client} are called {handle.split!r}")
         return self._held[handle]
@@ -98,7 +103,7 @@ class Shards:
     @cached_property
     def doubles(self) -> bool:
         """Does the test part double as validation (so that a figure picked on it is not held out)?"""
-        return all(torch.equal(p["val"], p["test"]) for p in self.parts.values())
+        return _doubles(self.parts)
 
     @property
     def pooled_test(self) -> tuple[Tensor, Tensor]:
@@ -106,7 +111,9 @@ class Shards:
         return self._pool["test"]
 
     def counts(self, client: int) -> dict[str, int]:
-        """How many samples each part of a client has."""
+        """How many samples each part of a client has (of all together, if it is ``EVERYONE``)."""
+        if client == EVERYONE:
+            return {s: len(self._pool[s][1]) for s in SPLITS}
         return {s: len(rows) for s, rows in self.parts[client].items()}
 
     def labels(self, client: int) -> Tensor:
@@ -132,6 +139,10 @@ def deal(data: Dataset, clients: int, partition: Partition, key: Key, shares: Sh
     return Shards(data, {i: split(rows, key.at("split", i), shares) for i, rows in enumerate(owned)})
 
 
+def _doubles(parts: Mapping[int, Parts]) -> bool:
+    return all(torch.equal(p["val"], p["test"]) for p in parts.values())
+
+
 # ---- what is refused before any work
 def _refuse(data: Dataset, parts: Mapping[int, Parts]) -> None:
     """Raise a sentence that names the client and the row."""
@@ -143,11 +154,13 @@ def _refuse(data: Dataset, parts: Mapping[int, Parts]) -> None:
         for s, rows in p.items():
             if not len(rows):
                 raise ValueError(f"client {client} has no {s} samples; three parts need three samples at least")
+            if rows.dtype != torch.int64:
+                raise ValueError(f"client {client}: the rows of its {s} part are int64 numbers, not {rows.dtype}")
             outside = rows[(rows < 0) | (rows >= len(data))]
             if len(outside):
                 raise ValueError(f"client {client}: row {int(outside[0])} is not one of the {len(data)} of {data.name}")
     _once(parts)
-    bad = ~torch.isfinite(data.x).flatten(1).all(1) if data.x.is_floating_point() else None
+    bad = ~torch.isfinite(data.x).reshape(len(data), -1).all(1) if data.x.is_floating_point() else None
     _first(parts, bad, "holds a number that is not finite")
     y = data.y.reshape(len(data), -1)
     if y.is_floating_point():
@@ -169,10 +182,10 @@ def _first(parts: Mapping[int, Parts], bad: Tensor | None, what: str) -> None:
 
 
 def _once(parts: Mapping[int, Parts]) -> None:
-    """A row is in one part of one client, except that the whole test part may double as validation."""
+    """A row is in one part of one client, except that all test parts may double as validation."""
     seen: dict[int, tuple[int, str]] = {}
+    doubles = _doubles(parts)
     for client, p in parts.items():
-        doubles = torch.equal(p["val"], p["test"])
         for s in SPLITS:
             if s == "val" and doubles:
                 continue

@@ -111,11 +111,14 @@ def specs(tensors: Params) -> dict[str, Spec]:
 
 # ---- the small pieces: reading
 class Reader:
-    """Reads a message from the left; no length that it claims goes beyond the bytes that are left."""
+    """Reads a message from the left; no length that it claims goes beyond the bytes that are left.
 
-    def __init__(self, data: bytes) -> None:
+    No table has more than ``most`` names: each takes far more memory here than bytes there.
+    """
+
+    def __init__(self, data: bytes, most: int = 1 << 63) -> None:
         """At the first byte."""
-        self.data, self.at = data, 0
+        self.data, self.at, self.most = data, 0, most
 
     def raw(self, n: int) -> bytes:
         """The next ``n`` bytes."""
@@ -153,7 +156,9 @@ class Reader:
 
     def table(self, value: Callable[[], V]) -> dict[str, V]:
         """Named values."""
-        return {self.text(): value() for _ in range(self.number())}
+        if (n := self.number()) > self.most:
+            raise ValueError(f"the message holds a table of {n} names, {self.most} are the most that make sense")
+        return {self.text(): value() for _ in range(n)}
 
     def scalar(self) -> Scalar:
         """A bool, int, float or str."""

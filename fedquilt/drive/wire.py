@@ -44,6 +44,8 @@ from .packing import (
 
 VERSION = 1
 
+ODD = (IndexError, TypeError, OverflowError, MemoryError, RuntimeError)  # what unpacking nonsense may raise
+
 
 def _travelling(what: str, params: Params, cover: Cover, extra: Params) -> list[Tensor]:
     if params.keys() != cover.spans.keys():
@@ -78,9 +80,12 @@ class Head:
         ))  # fmt: skip
 
     @staticmethod
-    def read(data: bytes) -> tuple[Head, int]:
-        """The head of a reply and where its tensors begin; :class:`ValueError` if it is no head in its one spelling."""
-        r = _started(data, b"R")
+    def read(data: bytes, most: int = 1 << 63) -> tuple[Head, int]:
+        """The head of a reply and where its tensors begin; :class:`ValueError` if it is no head in its one spelling.
+
+        Nor may a table of it have more than ``most`` names.
+        """
+        r = _started(data, b"R", most)
         head = Head(
             r.text(), r.integer(), r.integer(), r.raw(DIGEST), r.real(),
             r.table(r.real), r.blob() or None, r.blob(), r.table(r.spec),
@@ -93,8 +98,8 @@ def _start(kind: bytes) -> bytes:
     return b"FQ" + bytes([VERSION]) + kind
 
 
-def _started(data: bytes, kind: bytes) -> Reader:
-    r = Reader(data)
+def _started(data: bytes, kind: bytes, most: int = 1 << 63) -> Reader:
+    r = Reader(data, most)
     if (start := r.raw(4)) != _start(kind):
         what = "an order" if kind == b"O" else "a reply"
         raise ValueError(f"not {what} of format {VERSION}: it begins with {start!r} instead of {_start(kind)!r}")
@@ -147,7 +152,7 @@ def decode_order(data: bytes, shapes: Shapes | None = None) -> Order:
         raise ValueError("the order was changed or cut short on its way: its hash is wrong")
     try:
         return _order(data, shapes)
-    except (IndexError, TypeError, OverflowError, MemoryError, RuntimeError) as e:
+    except ODD as e:
         raise ValueError(f"not an order: {e}") from e
 
 
@@ -197,14 +202,35 @@ def decode_reply(data: bytes, order: Order) -> Reply:
     """The reply that these bytes say, or :class:`ValueError`.  For trusted bytes; others go through the guard."""
     if not sealed(data):
         raise ValueError("the reply was changed or cut short on its way: its hash is wrong")
+    try:
+        return _reply(data, order)
+    except ODD as e:
+        raise ValueError(f"not a reply: {e}") from e
+
+
+def _reply(data: bytes, order: Order) -> Reply:
     head, at = Head.read(data)
     if head.plan != plan_digest(order):
         raise ValueError("the reply answers another order than this one")
-    cover = order.cover if head.cover is None else Cover.decode(head.cover, agreed(order))
-    wanted = [*zip(head.codes, cover.pieces.values(), strict=True), *head.extra.values()]
-    if any(c >= len(DTYPES) for c, _ in wanted) or at + nbytes(wanted) + DIGEST != len(data):
+    cover = cover_of(head, order)
+    wanted = specs_of(head, cover)
+    if at + nbytes(wanted) + DIGEST != len(data):
         raise ValueError("the reply's tensors do not fill its bytes")
     return compose(head, cover, unpack(data, at, wanted))
+
+
+def cover_of(head: Head, order: Order) -> Cover:
+    """What a reply speaks about, as its head says it; :class:`ValueError` if that is no cover in its one spelling."""
+    if head.cover is None:
+        return order.cover
+    if head.cover == order.cover.encode():
+        raise ValueError("the reply spells out the cover of the order instead of saying that it is the same")
+    return Cover.decode(head.cover, agreed(order))
+
+
+def specs_of(head: Head, cover: Cover) -> list[Spec]:
+    """The dtype and the shape of each tensor of a reply, in the order of the wire."""
+    return [*zip(head.codes, cover.pieces.values(), strict=True), *head.extra.values()]
 
 
 def agreed(order: Order) -> Shapes:

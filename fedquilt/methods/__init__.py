@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from .. import schema
 from ..method import Method
+from ..schema import recorded, unknown
 from .fedavg import fedavg
 from .fedprox import fedprox
 from .fedspu import fedspu
 from .heterofl import heterofl
 from .local import local
 
-METHODS: Mapping[str, Callable[..., Method]] = {
-    "local": local,
-    "fedavg": fedavg,
-    "fedprox": fedprox,
-    "fedspu": fedspu,
-    "heterofl": heterofl,
-}
+_BUILDERS: tuple[Callable[..., Method], ...] = (local, fedavg, fedprox, fedspu, heterofl)
+
+METHODS: Mapping[str, Callable[..., Method]] = {b.__name__: recorded(b) for b in _BUILDERS}
+
+
+def build(spec: Mapping[str, object], also: Iterable[str] = ()) -> Method:
+    """The method that ``{"name": "fedspu", **settings}`` says (``also``: other words that may have been meant)."""
+    given = dict(spec)
+    name = str(given.pop("name", None))
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    return schema.build(METHODS[name], given, f"the method {name}", also)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import replace
-from functools import wraps
-from inspect import signature
-from typing import ParamSpec
 
 from torch import nn
 
 from ..cover import Axis
-from ..model import Model
+from ..schema import recorded
 
-P = ParamSpec("P")
+__all__ = ["Rows", "chain", "recorded", "rows"]
+
 Rows = dict[str, tuple[Axis | None, ...]]
 
 
@@ -30,17 +26,3 @@ def rows(name: str, layer: nn.Module, out: Axis | None, into: Axis | None = None
     """
     table = {f"{name}.{k}": (out, into, None, None, None)[: v.dim()] for k, v in layer.state_dict().items()}
     return {k: row for k, row in table.items() if any(row)}
-
-
-def recorded(builder: Callable[P, Model]) -> Callable[P, Model]:
-    """The builder, whose models know their name and (in ``spec``, fit for JSON) all of their settings."""
-
-    @wraps(builder)
-    def build(*args: P.args, **settings: P.kwargs) -> Model:
-        said = signature(builder).bind(*args, **settings)
-        said.apply_defaults()
-        name = builder.__name__
-        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in said.arguments.items()}
-        return replace(builder(*args, **settings), name=name, spec={"name": name, **plain})
-
-    return build

@@ -135,7 +135,9 @@ def received(order: Order, client: Client) -> tuple[Params, Cover]:
 
 
 def own_rows(client: Client) -> Cover:
-    """Everything but the output rows of classes that the client does not hold."""
+    """Everything but the output rows of classes that the client does not hold (all, where there are no classes)."""
+    if not len(client.labels):
+        return client.model.whole
     shapes, head = client.model.shapes, client.model.head + "."
     rows = {k: (Axis("class"), *(None,) * (len(s) - 1)) for k, s in shapes.items() if k.startswith(head)}
     return Cover.units(shapes, rows, {"class": client.labels})

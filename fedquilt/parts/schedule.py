@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..types import Part
@@ -101,7 +101,7 @@ class Buffered(Part):
         return 1
 
 
-SCHEDULES: Mapping[str, type[Sync] | type[Deadline] | type[Buffered]] = {
+SCHEDULES: Mapping[str, Callable[..., Sync | Deadline | Buffered]] = {
     "sync": Sync,
     "deadline": Deadline,
     "buffered": Buffered,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -77,4 +77,4 @@ class Plateau(Part):
         return None if not note else note["reached"]
 
 
-STOPS: Mapping[str, type[Never] | type[Plateau]] = {"never": Never, "plateau": Plateau}
+STOPS: Mapping[str, Callable[..., Never | Plateau]] = {"never": Never, "plateau": Plateau}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..cover import Params
-from ..fit import Fit, Given, Step, TaskLoss, Term
+from ..fit import Fit, Given, Step, TaskLoss, Term, View, Watch
 from ..model import Model
 
 
@@ -30,11 +30,16 @@ class Proximal(Term):
 
 @dataclass(frozen=True)
 class SeenClasses(Term):
-    """HeteroFL's masked loss: what the net says of classes that the client does not hold counts as zero."""
+    """HeteroFL's masked loss: what the net says of classes that the client does not hold counts as zero.
+
+    Where targets are not classes, it is the task's loss.
+    """
 
     def given(self, fit: Fit, labels: Tensor) -> Given:
-        """Which classes the client holds."""
+        """Which classes the client holds (all, where there are no classes)."""
         rows = next(v.shape[0] for k, v in fit.start.items() if k.startswith(fit.model.head + "."))
+        if labels.is_floating_point():
+            return {"seen": torch.ones(rows, dtype=torch.bool)}
         return {"seen": torch.zeros(rows, dtype=torch.bool).index_fill(0, labels, True)}
 
     def __call__(self, s: Step) -> Tensor:
@@ -43,7 +48,7 @@ class SeenClasses(Term):
 
 
 @dataclass(frozen=True)
-class Scaler:
+class Scaler(View):
     """HeteroFL's scaler: what hidden layers say is divided by the sub-model's width, in training only."""
 
     names: tuple[str, ...]
@@ -56,9 +61,11 @@ class Scaler:
         biases = [b for k in rows if (b := k.replace("weight", "bias")) != k and b in model.axes]
         return Scaler(tuple(sorted({*rows, *biases})), rate)
 
-    def __call__(self, params: Params, extra: Params) -> tuple[Params, Params]:
+    def __call__(self, params: Params, extra: Params, given: Given) -> tuple[Params, Params]:
         """The scaled weights; everything may move."""
         return {k: v / self.rate if k in self.names else v for k, v in params.items()}, {}
 
 
 TERMS: Mapping[str, type[Term]] = {t.__name__: t for t in (TaskLoss, Proximal, SeenClasses)}
+VIEWS: Mapping[str, type[View]] = {v.__name__: v for v in (Scaler,)}
+WATCHES: Mapping[str, type[Watch]] = {}

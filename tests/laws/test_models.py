@@ -91,14 +91,6 @@ def family(request: pytest.FixtureRequest) -> Family:
     return FAMILIES[request.param]
 
 
-@pytest.fixture
-def strict_vmap() -> Iterator[None]:
-    """An operation without a batching rule is an error, not a slow loop."""
-    torch._C._functorch._set_vmap_fallback_enabled(False)
-    yield
-    torch._C._functorch._set_vmap_fallback_enabled(True)
-
-
 def scrambled(m: Model, key: Key) -> Params:
     """Float64 tensors that are all different: a fresh net's norms are all ones and zeros, and hide mistakes."""
     return {

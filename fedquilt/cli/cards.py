@@ -1,0 +1,225 @@
+"""What there is, read from the sources without importing them: ``list`` and ``--help`` need no torch.
+
+A card is the docstring and the signature of what a table names.  A test compares the cards with the
+tables as they are imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+# Each kind of thing: the module and the table that name it, and how many parameters are not settings.
+TABLES: dict[str, tuple[str, str, int]] = {
+    "methods": ("methods", "_BUILDERS", 0),
+    "models": ("models", "MODELS", 0),
+    "data": ("data.sources", "SOURCES", 0),
+    "partitions": ("data.partition", "PARTITIONS", 3),
+    "stops": ("parts.stop", "STOPS", 0),
+    "schedules": ("parts.schedule", "SCHEDULES", 0),
+    "norms": ("norm", "NORMS", 0),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting as it is written: its type, and its default (None: it needs a value)."""
+
+    name: str
+    type: str
+    default: str | None
+
+
+@dataclass(frozen=True)
+class Card:
+    """What ``list`` and ``show`` say of a thing; ``facts`` are those of its kind."""
+
+    kind: str
+    name: str
+    summary: str
+    doc: str
+    settings: tuple[Setting, ...]
+    facts: dict[str, str] = field(default_factory=dict)
+
+    def plain(self) -> dict[str, Any]:
+        """The card, fit for JSON."""
+        said = asdict(self)
+        return {"name": said.pop("name"), "kind": said.pop("kind"), **said.pop("facts"), **said}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where something stands: its module and its syntax tree."""
+
+    module: str
+    node: ast.expr | ast.FunctionDef | ast.ClassDef
+
+
+@cache
+def cards(kind: str) -> dict[str, Card]:
+    """All cards of a kind, by name."""
+    module, table, skip = TABLES[kind]
+    make = _method if kind == "methods" else _plain
+    return {name: make(kind, name, source, skip) for name, source in entries(module, table).items()}
+
+
+def find(name: str) -> list[Card]:
+    """The cards of this name, of whatever kind."""
+    return [cards(kind)[name] for kind in TABLES if name in cards(kind)]
+
+
+# ---- from a table to what it names
+@cache
+def tree(module: str) -> ast.Module:
+    """The syntax tree of a module of this package."""
+    path = ROOT.joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def entries(module: str, table: str) -> dict[str, Source]:
+    """The names in a table and where each is defined; a tuple of builders is a table by their names."""
+    value = next(
+        node.value
+        for node in tree(module).body
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value and table in _targets(node)
+    )
+    if isinstance(value, ast.Dict):
+        pairs = zip(value.keys, value.values, strict=True)
+        return {str(k.value): resolve(module, v) for k, v in pairs if isinstance(k, ast.Constant)}
+    assert isinstance(value, (ast.Tuple, ast.List)), f"{module}.{table} is a table or a list of builders"
+    return {v.id: resolve(module, v) for v in value.elts if isinstance(v, ast.Name)}
+
+
+def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [t.id for t in targets if isinstance(t, ast.Name)]
+
+
+def resolve(module: str, value: ast.expr) -> Source:
+    """The function or class that an expression names, here or where it is imported from; else the expression."""
+    if not isinstance(value, ast.Name):
+        return Source(module, value)
+    for node in tree(module).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == value.id:
+            return Source(module, node)
+        if isinstance(node, ast.ImportFrom) and node.level:
+            for alias in node.names:
+                if (alias.asname or alias.name) == value.id:
+                    return resolve(_imported(module, node), ast.Name(alias.name))
+    return Source(module, value)
+
+
+def _imported(module: str, node: ast.ImportFrom) -> str:
+    """The module that a relative import names."""
+    here = module.split(".") if module else []
+    package = here if ROOT.joinpath(*here).is_dir() else here[:-1]
+    base = package[: len(package) - node.level + 1]
+    return ".".join([*base, *(node.module.split(".") if node.module else [])])
+
+
+# ---- from a definition to its card
+def _plain(kind: str, name: str, source: Source, skip: int) -> Card:
+    if isinstance(source.node, ast.expr):
+        said = {k.arg: ast.unparse(k.value) for k in getattr(source.node, "keywords", []) if k.arg}
+        return Card(kind, name, ", ".join(f"{k} {v}" for k, v in said.items()), "", (), {})
+    doc = _doc(source.node)
+    return Card(kind, name, sentence(doc), doc, tuple(settings(source))[skip:])
+
+
+def _method(kind: str, name: str, source: Source, skip: int) -> Card:
+    assert isinstance(source.node, ast.FunctionDef)
+    doc = _doc(source.node)
+    cited = re.search(r"\(([^()]*\b(?:19|20)\d\d\b[^()]*)\)", doc)
+    title = sentence(ast.get_docstring(tree(source.module)) or doc)
+    made = parts(source)
+    said = dict(re.findall(r"^:(family|sent|kept): *(.+)$", doc, re.MULTILINE))
+    facts = {
+        "title": re.split(r"[:(.]", doc)[0].strip(),
+        "family": said.get("family") or _family(made),
+        "paper": " ".join(cited[1].split()) if cited else "",
+        "sent": said.get("sent") or made["sent"],
+        "kept": said.get("kept") or made["kept"],
+    }
+    return Card(kind, name, title.partition(": ")[2] or title, doc, tuple(settings(source))[skip:], facts)
+
+
+def _family(made: dict[str, str]) -> str:
+    """Where a method stands, by what travels and what stays."""
+    if made["send"] == "Nothing":
+        return "no federation"
+    own = made["kept"] != "nothing"
+    if made["send"] == "Everything":
+        return "personal models" if own else "one global model"
+    return "personal sub-models" if own else "sub-models"
+
+
+def parts(source: Source) -> dict[str, str]:
+    """What a builder's parts send to a client and keep with it, in the words of the parts."""
+    calls = [n for n in ast.walk(source.node) if isinstance(n, ast.Call)]
+    said = {k.arg: k.value for c in calls for k in c.keywords if k.arg in ("send", "keep", "local")}
+    send = _part(source.module, said["send"]) if "send" in said else resolve("method", ast.Name("Everything"))
+    keeps = isinstance(said.get("keep"), ast.Constant) and bool(getattr(said["keep"], "value", False))
+    local = next((s for c in calls if (s := _part(source.module, c)) and _remembers(s)), None)
+    kept = "a model of its own" if keeps else sentence(_doc(local.node)) if local else "nothing"
+    name = getattr(send.node, "name", "") if send else ""
+    return {"send": name, "sent": sentence(_doc(send.node)) if send else "", "kept": kept}
+
+
+def _part(module: str, value: ast.expr) -> Source | None:
+    """The class that a call makes one of."""
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name):
+        return None
+    found = resolve(module, value.func)
+    return found if isinstance(found.node, ast.ClassDef) else None
+
+
+def _remembers(source: Source) -> bool:
+    """Is this local work, other than the plain one, that leaves a memory?"""
+    if getattr(source.node, "name", "") == "Train":
+        return False
+    made = [n.func.id for n in ast.walk(source.node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
+    return "Memory" in made
+
+
+def settings(source: Source) -> Iterator[Setting]:
+    """The parameters of a function, or the fields of a dataclass, those of its bases first."""
+    if isinstance(source.node, ast.FunctionDef):
+        args = source.node.args
+        places = [*args.posonlyargs, *args.args]
+        defaults = [None] * (len(places) - len(args.defaults)) + list(args.defaults)
+        for arg, default in [*zip(places, defaults, strict=True), *zip(args.kwonlyargs, args.kw_defaults, strict=True)]:
+            yield Setting(arg.arg, _text(arg.annotation), _text(default) if default else None)
+        return
+    found: dict[str, Setting] = {}
+    if isinstance(source.node, ast.ClassDef):
+        for base in source.node.bases:
+            parent = resolve(source.module, base)
+            if isinstance(parent.node, ast.ClassDef):
+                found |= {s.name: s for s in settings(parent)}
+        for node in source.node.body:
+            kind = _text(node.annotation) if isinstance(node, ast.AnnAssign) else "ClassVar"
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and "ClassVar" not in kind:
+                found[node.target.id] = Setting(node.target.id, kind, _text(node.value) if node.value else None)
+    yield from found.values()
+
+
+def _text(node: ast.expr | None) -> str:
+    return "" if node is None else ast.unparse(node).replace("'", '"')
+
+
+def _doc(node: ast.AST) -> str:
+    return (ast.get_docstring(node) or "") if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else ""
+
+
+def sentence(doc: str) -> str:
+    """The first paragraph of a docstring, on one line, without its markup and its last full stop."""
+    first = " ".join(doc.split("\n\n")[0].split())
+    return re.sub(r":\w+:`([^`]*)`", r"\1", first).replace("``", "").rstrip(".")

@@ -1,0 +1,128 @@
+"""A run as a value: what is to be done, from Python, a file or the command line; importing this loads no torch.
+
+    result = fedquilt.run(Run(method=fedspu(lr=0.05), data="digits", rounds=20))
+
+A run of plain settings (names, numbers, texts) can be written down and started again; one that holds
+a method, net or data set made in Python can too, but only Python can resume it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .schema import BadSetting, check
+
+if TYPE_CHECKING:
+    from .data.sources import Dataset
+    from .history import Result
+    from .method import Method
+    from .model import Model
+
+Watch = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The settings of a run.
+
+    :param method: a name, a mapping of a name and settings (``{"name": "fedspu", "lr": 0.01}``), or a method
+    :param data: the name of a data set, or a data set
+    :param model: a name with settings (``"cnn:conv=16,32"``) or a model; with ``auto`` the data say which
+    :param clients: how many clients the data are shared out among
+    :param partition: who gets which samples
+    :param split: train/validation/test of each client in per cent; in 70/0/30 the test part doubles as validation
+    :param widths: the tiers that clients are spread over: shares of the model that a device can carry
+    :param rounds: how many rounds
+    :param seed: of all randomness
+    :param engine: who does the work
+    :param schedule: how many clients work at once and when the server stops waiting; empty: the method's own
+    :param stop: when the run ends before its last round; empty: the method's own
+    :param norm: the policy of normalisation statistics; empty: the method's own
+    :param eval_every: every client's model is scored after so many rounds (0: only at the end)
+    :param bound: the longest update that the guard lets pass
+    """
+
+    method: Method | Mapping[str, Any] | str = "fedavg"
+    data: Dataset | str = "digits"
+    model: Model | str = "auto"
+    clients: int = 20
+    partition: str = "dirichlet:0.3"
+    split: str = "60/10/30"
+    widths: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 1.0)
+    rounds: int = 30
+    seed: int = 0
+    engine: str = "serial"
+    schedule: str = ""
+    stop: str = ""
+    norm: str = ""
+    eval_every: int = 10
+    bound: float = math.inf
+
+    def __post_init__(self) -> None:
+        for name, least in (("clients", 1), ("rounds", 0), ("eval_every", 0)):
+            if getattr(self, name) < least:
+                raise BadSetting(f"{name} is at least {least}, not {getattr(self, name)}")
+        if not self.widths:
+            raise BadSetting("widths is empty: clients need one tier at least, such as 1.0")
+
+    def plain(self) -> dict[str, Any]:
+        """The run as settings fit for JSON; what Python made is there by its own record, else as its text."""
+        said = {f.name: getattr(self, f.name) for f in fields(self)}
+        for name in ("method", "model"):
+            thing = said[name]
+            if not isinstance(thing, (str, Mapping)):
+                said[name] = dict(thing.spec) or {"made in Python": repr(thing)}
+        if not isinstance(self.data, str):
+            said["data"] = {"made in Python": self.data.name}
+        return said | {"widths": list(self.widths), "bound": None if math.isinf(self.bound) else self.bound}
+
+    @staticmethod
+    def of(settings: Mapping[str, Any], where: str = "the run") -> Run:
+        """The run that plain settings say: those of a file or of the command line, checked.
+
+        Settings that are not a run's are the method's: ``{"method": "fedspu", "lr": 0.01}``.
+        """
+        mine = {f.name for f in fields(Run)}
+        given = dict(settings)
+        method = given.pop("method", "fedavg")
+        spec = {"name": method} if isinstance(method, str) else dict(method)
+        spec |= {k: given.pop(k) for k in list(given) if k not in mine}
+        for name in ("method", "model", "data"):
+            if isinstance(settings.get(name), Mapping) and "made in Python" in settings[name]:
+                raise BadSetting(
+                    f"{where}: its {name} was made in Python ({settings[name]['made in Python']}), so only Python can "
+                    f"run it again: fedquilt.run(Run(...), out=FOLDER, resume=True)"
+                )
+        things = {"method": spec, "model": _texted(given.pop("model", "auto")), "data": given.pop("data", "digits")}
+        if given.get("bound", 0) is None:
+            del given["bound"]
+        return Run(**things, **check(Run, given, where))
+
+
+def _texted(model: Mapping[str, Any] | str) -> str:
+    """A model's spec as the text that names it."""
+    if isinstance(model, str):
+        return model
+    given = {k: ",".join(map(str, v)) if isinstance(v, list) else v for k, v in model.items() if k != "name"}
+    return ":".join([str(model["name"]), *(f"{k}={v}" for k, v in given.items())])
+
+
+def run(run: Run, out: str | Path | None = None, watch: Watch | None = None, resume: bool = False) -> Result:
+    """Do the run.  With ``out`` it is kept in that folder and survives being killed; ``watch`` sees each record.
+
+    With ``resume`` a run that was begun in the folder goes on where its last round ended.
+    """
+    from .conduct import conduct
+
+    return conduct(run, None if out is None else Path(out), watch, resume)
+
+
+def resume(folder: str | Path, watch: Watch | None = None) -> Result:
+    """Go on with the run in a folder, where its last round ended."""
+    from .conduct import settings_of
+
+    return run(Run.of(settings_of(Path(folder)), f"the run in {folder}"), folder, watch, resume=True)

@@ -1,0 +1,114 @@
+"""Tiny worlds: every family of nets with data made from a key, ready to run any method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedquilt.data import Dataset, Shards, deal, iid
+from fedquilt.drive.sim import Now, Round, Simulator
+from fedquilt.engine import Setup
+from fedquilt.engine.serial import Serial
+from fedquilt.fleet import Fleet, tiers
+from fedquilt.key import Key
+from fedquilt.method import Method
+from fedquilt.models import build
+from fedquilt.store import InRam
+from fedquilt.task import Classification, NextToken, Regression, Task
+
+
+@dataclass(frozen=True)
+class Family:
+    """A tiny net and the kind of data that it learns from."""
+
+    model: Mapping[str, Any]
+    task: Task = Classification(4)
+    shape: tuple[int, ...] = (1, 8, 8)
+    classes: int = 4
+
+    def data(self, n: int, key: Key) -> Dataset:
+        g = key.torch()
+        if isinstance(self.task, NextToken):
+            x = torch.randint(self.classes, (n, *self.shape), generator=g)
+            return Dataset("tiny", x, (x * 3 + 1) % self.classes, self.task, self.shape, self.classes)
+        y: Tensor = torch.randint(self.classes, (n,), generator=g)
+        x = torch.randn(n, *self.shape, generator=g) + y.view(-1, *[1] * len(self.shape)) * 0.5
+        if isinstance(self.task, Regression):
+            y = torch.stack([x.flatten(1).mean(1), x.flatten(1).amax(1)], 1)
+        return Dataset("tiny", x, y, self.task, self.shape, self.classes)
+
+
+CNN = {"name": "cnn", "input": (1, 8, 8), "classes": 4}
+RESNET = {"name": "resnet18", "input": (2, 8, 8), "classes": 4, "blocks": (1, 1)}
+TEXT = NextToken(12, (0,))
+
+FAMILIES: Mapping[str, Family] = {
+    "cnn": Family({**CNN, "conv": (16, 16), "dense": (16,)}),
+    "cnn-group": Family({**CNN, "conv": (8, 8), "norm": "group", "size": 2}),
+    "resnet": Family({**RESNET, "widths": (6, 8)}, shape=(2, 8, 8)),
+    "resnet-group": Family({**RESNET, "widths": (8, 8), "norm": "group", "size": 2}, shape=(2, 8, 8)),
+    "lstm": Family({"name": "lstm", "vocabulary": 12, "embed": 6, "hidden": (8, 8)}, TEXT, (7,), 12),
+    "lstm-tied": Family({"name": "lstm", "vocabulary": 12, "embed": 8, "hidden": (8, 8), "tied": True}, TEXT, (7,), 12),
+    "mlp": Family({"name": "mlp", "inputs": 64, "hidden": (16, 16), "classes": 4}),
+    "mlp-regression": Family({"name": "mlp", "inputs": 64, "hidden": (8,), "classes": 2}, Regression(), classes=2),
+}
+
+TIERS = (0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+def world(
+    method: Method,
+    family: str = "cnn",
+    clients: int = 5,
+    widths: Sequence[float] = TIERS,
+    seed: int = 0,
+    samples: int = 24,
+    fleet: Fleet | None = None,
+    **more: Any,
+) -> Simulator:
+    """A simulator of ``clients`` with ``samples`` each: with batches of 4, at least three local steps."""
+    kind, key = FAMILIES[family], Key(seed)
+    data = kind.data(clients * samples, key.at("data"))
+    shards = deal(data, clients, iid, key.at("deal"), (0.6, 0.2, 0.2))
+    return of(method, kind, shards, key, widths, fleet, **more)
+
+
+def of(
+    method: Method, kind: Family, shards: Shards, key: Key, widths: Sequence[float], fleet: Fleet | None, **more: Any
+) -> Simulator:
+    """A simulator of given data."""
+    model = build(kind.model, key.at("model"))
+    sizes = {i: shards.counts(i)["train"] for i in shards.clients}
+    fleet = fleet or tiers(sizes, widths, key.at("fleet"))
+    engine = Serial(shards, Setup("serial", "contiguous", 1), strict=True)
+    more = {"memories": InRam(), "run": "tiny"} | more
+    return Simulator(method, model, kind.task, fleet, key, engine, shards, **more)
+
+
+SMALL = {"fraction": 1.0, "epochs": 1, "batch": 4, "lr": 0.05}
+
+
+def small(builder: Any, **given: Any) -> Method:
+    """A method at the tests' size: everybody, one epoch, batches of 4."""
+    from fedquilt.schema import settings
+
+    known = settings(builder)
+    method: Method = builder(**({k: v for k, v in SMALL.items() if k in known} | given))
+    return method
+
+
+def play(sim: Simulator, rounds: int, now: Now | None = None) -> tuple[Now, list[Round]]:
+    """So many rounds, from the beginning or from ``now``."""
+    now = now or sim.begin()
+    told = []
+    for _ in range(rounds):
+        now, report = sim.round(now)
+        told.append(report)
+    return now, told
+
+
+__all__ = ["FAMILIES", "SMALL", "TIERS", "Family", "of", "play", "replace", "small", "world"]
