@@ -3,148 +3,29 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from hashlib import blake2b
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import psutil
 import torch
 
-from . import __version__, models
-from .data import shard, sources
-from .data.partition import parse as parse_partition
-from .data.shard import Shards, deal
-from .data.sources import Dataset
+from . import __version__
+from .drive.pool import Pool
 from .drive.score import score
-from .drive.sim import Now, Simulator, packed, unpacked
-from .engine import Setup
-from .engine.serial import Serial
-from .fit import call
-from .fleet import tiers
+from .drive.sim import Now, packed, unpacked
 from .history import KINDS, History, Result
-from .key import Key
-from .method import Method
-from .methods import build as build_method
-from .model import Model
-from .norm import norm as norm_policy
-from .parts.schedule import SCHEDULES
-from .parts.stop import STOPS
+from .prepare import ENGINES, FREE, Prepared, Processes, prepare
 from .run import Run, Watch
-from .schema import BadSetting, chosen, named, settings
-from .schema import build as build_part
-from .store import Journal, OnDisk, RunFolder
-from .task import NextToken
-from .types import Schedule, Stop
+from .schema import BadSetting, chosen
+from .store import InRam, Journal, OnDisk, RunFolder
 
 HOT_BYTES = 256 << 20  # client memories kept in RAM beside the disk
-
-
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """A run, ready to go."""
-
-    run: Run
-    sim: Simulator
-    data: Shards
-    setup: Setup
-
-
-def prepare(run: Run) -> Prepared:
-    """Make and check all that the run is about, before any work."""
-    key = Key(run.seed)
-    method = _method(run)
-    if not isinstance(run.method, Method) and method.spec:
-        run = replace(run, method=dict(method.spec))  # with all its settings: defaults may change one day
-    data = run.data if isinstance(run.data, Dataset) else _asked(sources.load, run.data)
-    partition, shares = _asked(parse_partition, run.partition), _asked(shard.parse, run.split)
-    shards = _asked(deal, data, run.clients, partition, key.at("data"), shares)
-    model = _model(run, data, key)
-    if run.engine != "serial":
-        raise BadSetting(f"no engine is called {run.engine!r}; there is: serial")
-    setup = Setup.resolve(model, run.engine)
-    sizes = {i: shards.counts(i)["train"] for i in shards.clients}
-    fleet = _asked(tiers, sizes, run.widths, key.at("fleet"))
-    name = _identity(run, shards.fingerprint)
-    engine = Serial(shards, setup)
-    sim = Simulator(method, model, data.task, fleet, key, engine, shards, run=name, norm=run.bound)
-    return Prepared(run, sim, shards, setup)
-
-
-def _asked(make: Any, *args: Any) -> Any:
-    """What a function makes of a person's words; what it objects to is the person's to mend."""
-    try:
-        return make(*args)
-    except BadSetting:
-        raise
-    except ValueError as error:
-        raise BadSetting(str(error)) from error
-
-
-def _method(run: Run) -> Method:
-    method = run.method
-    if isinstance(method, str):
-        method = {"name": method}
-    if isinstance(method, Mapping):
-        method = build_method(method, (f.name for f in fields(Run)))
-    if run.stop:
-        stop: Stop = chosen(run.stop, STOPS, "stop")
-        method = replace(method, stop=stop)
-    if run.schedule:
-        name, given = named(run.schedule, SCHEDULES, "schedule")
-        kept = {k: getattr(method.schedule, k) for k in settings(SCHEDULES[name]) if hasattr(method.schedule, k)}
-        schedule: Schedule = build_part(SCHEDULES[name], kept | given, f"schedule {run.schedule!r}")
-        method = replace(method, schedule=schedule)
-    if run.norm:
-        _asked(norm_policy, run.norm)
-        method = replace(method, norm=run.norm)
-    return method
-
-
-def _model(run: Run, data: Dataset, key: Key) -> Model:
-    """The net, fitted to the data's shape and classes, and tried on two samples."""
-    if isinstance(run.model, Model):
-        model = run.model
-    else:
-        text = _auto(data) if run.model == "auto" else run.model
-        name, given = named(text, models.MODELS, "model")
-        known = settings(models.MODELS[name])
-        shape = {
-            "input": data.shape,
-            "inputs": math.prod(data.shape),
-            "classes": data.classes,
-            "vocabulary": data.classes,
-        }
-        given = {k: v for k, v in shape.items() if k in known} | given
-        model = _asked(models.build, {"name": name, **given}, key.at("model"))
-    try:
-        with torch.no_grad():
-            model.net.eval()
-            out = call(model.net, model.params(), data.x[:2]).logits
-            data.task.tally(out, data.y[:2])
-    except (RuntimeError, ValueError, IndexError) as error:
-        reason = str(error).splitlines()[0]
-        raise BadSetting(
-            f"the model {model.name} does not take the samples of {data.name}, which have shape {data.shape} "
-            f"and {data.classes} classes: {reason}"
-        ) from error
-    return model
-
-
-def _auto(data: Dataset) -> str:
-    if isinstance(data.task, NextToken):
-        return "lstm"
-    return "cnn:conv=16,32" if len(data.shape) == 3 else "mlp"
-
-
-def _identity(run: Run, fingerprint: str) -> str:
-    """A short name of the run: the same settings on the same data are the same run."""
-    plain = {k: v for k, v in run.plain().items() if k != "rounds"}
-    return blake2b(json.dumps([plain, fingerprint], sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 # ---- the run folder
@@ -205,7 +86,7 @@ def _write(path: Path, text: str) -> None:
 def _same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> list[str]:
     """Refuse to go on with another run; say what differs that may change bits."""
     if old["id"] != new["id"]:
-        differ = [k for k in new["run"] if k != "rounds" and old["run"].get(k) != new["run"][k]] or ["the data"]
+        differ = [k for k in new["run"] if k not in FREE and old["run"].get(k) != new["run"][k]] or ["the data"]
         raise BadSetting(f"{folder} holds another run: {', '.join(differ)} differ from what is asked for")
     notices = []
     for part in ("versions", "machine", "engine"):
@@ -218,10 +99,14 @@ def _same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> list[
 # ---- the rounds
 def conduct(run: Run, out: Path | None, watch: Watch | None, resume: bool) -> Result:
     """Prepare, begin or go on, and end."""
-    prepared = prepare(run)
-    record = _record(prepared)
     if out is None:
-        return _rounds(prepared, record, History(), None, prepared.sim.begin(), watch)
+        with TemporaryDirectory(prefix="fedquilt-") as scratch:
+            ram = not isinstance(chosen(run.engine, ENGINES, "engine"), Processes)
+            prepared = prepare(run, InRam() if ram else OnDisk(scratch, HOT_BYTES, durable=False))
+            with at_work(prepared):
+                return _rounds(prepared, _record(prepared), History(), None, prepared.sim.begin(), watch)
+    prepared = prepare(run, OnDisk(out / "memory", HOT_BYTES))
+    record = _record(prepared)
     out.mkdir(parents=True, exist_ok=True)
     with RunFolder(out) as folder:
         begun = (out / "run.json").exists()
@@ -233,11 +118,24 @@ def conduct(run: Run, out: Path | None, watch: Watch | None, resume: bool) -> Re
         found = folder.load(journals)
         history = History(**{k: j.records() for k, j in journals.items()}, journals=journals)
         now = unpacked(found[1]) if found else prepared.sim.begin()
-        prepared.sim.memories = OnDisk(out / "memory", HOT_BYTES)
         for notice in (*notices, *folder.notices):
             if watch:
                 watch({"notice": notice})
-        return _rounds(prepared, record, history, folder, now, watch)
+        with at_work(prepared):
+            return _rounds(prepared, record, history, folder, now, watch)
+
+
+@contextmanager
+def at_work(prepared: Prepared) -> Iterator[None]:
+    """The run's clients where its engine has them."""
+    if isinstance(prepared.engine, Processes):
+        workers = prepared.engine.workers or psutil.cpu_count(logical=False) or 1
+        start = None if prepared.engine.start == "auto" else prepared.engine.start
+        prepared.sim.site = Pool(prepared.here, workers, start)
+    try:
+        yield
+    finally:
+        prepared.sim.site.close()
 
 
 def _rounds(

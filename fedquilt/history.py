@@ -41,6 +41,13 @@ class History:
         """The rounds after which there are scores."""
         return sorted({r["round"] for r in self.scores})
 
+    def best(self) -> tuple[int, str]:
+        """The first round with the best mean over clients, and the split that says so: validation, if there is one."""
+        means = {r: {s: (v["metric"], v["mean"]) for s, v in self.at(r).items()} for r in self.scored()}
+        split = "val" if all("val" in m for m in means.values()) else "test"
+        signed = {r: -m[split][1] if m[split][0] == "loss" else m[split][1] for r, m in means.items() if split in m}
+        return max(signed, key=lambda r: (signed[r], -r), default=0), split
+
 
 @dataclass(frozen=True, eq=False)
 class Result:
@@ -54,7 +61,25 @@ class Result:
     folder: Path | None = None
 
     def figures(self) -> Record:
-        """The last scores and what they cost, in one flat record."""
-        last = self.history.at()
+        """The last scores, those of the round that was best on validation, whose they are, and what they cost."""
         total = {k: sum(r[k] for r in self.history.rounds) for k in ("down", "up", "flops", "joules", "seconds")}
-        return {"rounds": self.rounds, "stopped": self.stopped, **total, "scores": last}
+        best, split = self.history.best()
+        return {
+            "rounds": self.rounds,
+            "stopped": self.stopped,
+            **total,
+            "scores": self.history.at(),
+            "best": {"round": best, "picked on": split, "scores": self.history.at(best)},
+            "whose": whose(self.rounds, len({r["client"] for r in self.history.scores} - {None})),
+        }
+
+
+def whose(round: int, clients: int) -> dict[str, str]:
+    """What every figure of accuracy must say of itself; the split stands beside it."""
+    return {
+        "population": f"all {clients} clients, selected or not, each on its own data",
+        "model": "served: the one that a client would use now",
+        "moment": f"after round {round}, with no further training but what serving takes",
+        "pick": "the last round",
+        "mean": "over clients, unweighted",
+    }

@@ -8,9 +8,12 @@ a method, net or data set made in Python can too, but only Python can resume it.
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,9 +68,9 @@ class Run:
     def __post_init__(self) -> None:
         for name, least in (("clients", 1), ("rounds", 0), ("eval_every", 0)):
             if getattr(self, name) < least:
-                raise BadSetting(f"{name} is at least {least}, not {getattr(self, name)}")
+                raise BadSetting(f"{name} is at least {least}, not {getattr(self, name)}", name)
         if not self.widths:
-            raise BadSetting("widths is empty: clients need one tier at least, such as 1.0")
+            raise BadSetting("widths is empty: clients need one tier at least, such as 1.0", "widths")
 
     def plain(self) -> dict[str, Any]:
         """The run as settings fit for JSON; what Python made is there by its own record, else as its text."""
@@ -98,6 +101,9 @@ class Run:
                     f"run it again: fedquilt.run(Run(...), out=FOLDER, resume=True)"
                 )
         things = {"method": spec, "model": _texted(given.pop("model", "auto")), "data": given.pop("data", "digits")}
+        for name in ("model", "data"):
+            if not isinstance(things[name], str):
+                raise BadSetting(f"{where}: {name} is a text, not {things[name]!r}", name)
         if given.get("bound", 0) is None:
             del given["bound"]
         return Run(**things, **check(Run, given, where))
@@ -105,10 +111,20 @@ class Run:
 
 def _texted(model: Mapping[str, Any] | str) -> str:
     """A model's spec as the text that names it."""
-    if isinstance(model, str):
-        return model
+    if not isinstance(model, Mapping) or "name" not in model:
+        return model  # type: ignore[return-value]  # refused by who asks
     given = {k: ",".join(map(str, v)) if isinstance(v, list) else v for k, v in model.items() if k != "name"}
     return ":".join([str(model["name"]), *(f"{k}={v}" for k, v in given.items())])
+
+
+def slug(run: Run) -> str:
+    """A name for the folder of a run: what it is about, and a short digest of all its settings."""
+    said = run.plain()
+    method = said["method"] if isinstance(said["method"], str) else str(said["method"].get("name", "own"))
+    words = [method, said["data"] if isinstance(said["data"], str) else "own", f"s{run.seed}"]
+    del said["engine"]  # engines give the same run
+    digest = blake2b(json.dumps(said, sort_keys=True, default=str).encode(), digest_size=4).hexdigest()
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join([*words, digest]))
 
 
 def run(run: Run, out: str | Path | None = None, watch: Watch | None = None, resume: bool = False) -> Result:

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from fedquilt.data import Dataset, Shards, deal, iid
 from fedquilt.drive.sim import Now, Round, Simulator
+from fedquilt.drive.site import Here
 from fedquilt.engine import Setup
 from fedquilt.engine.serial import Serial
 from fedquilt.fleet import Fleet, tiers
 from fedquilt.key import Key
 from fedquilt.method import Method
 from fedquilt.models import build
-from fedquilt.store import InRam
+from fedquilt.store import InRam, Memories
 from fedquilt.task import Classification, NextToken, Regression, Task
 
 
@@ -68,25 +69,33 @@ def world(
     seed: int = 0,
     samples: int = 24,
     fleet: Fleet | None = None,
+    memories: Memories | None = None,
     **more: Any,
 ) -> Simulator:
     """A simulator of ``clients`` with ``samples`` each: with batches of 4, at least three local steps."""
     kind, key = FAMILIES[family], Key(seed)
     data = kind.data(clients * samples, key.at("data"))
     shards = deal(data, clients, iid, key.at("deal"), (0.6, 0.2, 0.2))
-    return of(method, kind, shards, key, widths, fleet, **more)
+    return of(method, kind, shards, key, widths, fleet, memories, **more)
 
 
 def of(
-    method: Method, kind: Family, shards: Shards, key: Key, widths: Sequence[float], fleet: Fleet | None, **more: Any
+    method: Method,
+    kind: Family,
+    shards: Shards,
+    key: Key,
+    widths: Sequence[float],
+    fleet: Fleet | None = None,
+    memories: Memories | None = None,
+    **more: Any,
 ) -> Simulator:
     """A simulator of given data."""
     model = build(kind.model, key.at("model"))
     sizes = {i: shards.counts(i)["train"] for i in shards.clients}
     fleet = fleet or tiers(sizes, widths, key.at("fleet"))
     engine = Serial(shards, Setup("serial", "contiguous", 1), strict=True)
-    more = {"memories": InRam(), "run": "tiny"} | more
-    return Simulator(method, model, kind.task, fleet, key, engine, shards, **more)
+    site = Here(method.local, model, kind.task, fleet.devices, shards, engine, memories or InRam())
+    return Simulator(method, model, fleet, key, site, **{"run": "tiny"} | more)
 
 
 SMALL = {"fraction": 1.0, "epochs": 1, "batch": 4, "lr": 0.05}

@@ -53,9 +53,10 @@ def number(n: int) -> bytes:
 
 def integer(n: int) -> bytes:
     """Any integer of at most 255 bytes: two's complement with its length before it."""
-    raw = n.to_bytes(n.bit_length() // 8 + 1, "little", signed=True)
-    if len(raw) > 255:
-        raise ValueError(f"a number of {len(raw)} bytes is too large to travel, the most is 255")
+    size = (n if n >= 0 else ~n).bit_length() // 8 + 1
+    if size > 255:
+        raise ValueError(f"a number of {size} bytes is too large to travel, the most is 255")
+    raw = n.to_bytes(size, "little", signed=True)
     return bytes([len(raw)]) + raw
 
 

@@ -7,83 +7,44 @@ which round.  Evaluating draws nothing from the training's keys and changes no s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Any
 
 from ..cover import Cover
-from ..engine import Done, Job
-from ..fit import SGD, Fit
-from ..norm import plain
-from ..types import EVERYONE, Client, Grant, Memory, Order, Served, Serving, State, Work
+from ..types import EVERYONE, Grant, Order, State
 from .sim import Record, Simulator
-
-
-@dataclass(frozen=True)
-class _Global:
-    """Serves the server's model as it is; statistics that it does not have are taken over everybody's training data."""
-
-    batch: int = 512
-
-    def __call__(self, order: Order, client: Client) -> Work:
-        """The global model does not train: it is scored."""
-        raise TypeError("the global model is scored, not trained")
-
-    def grant(self, cover: Cover, model: Any) -> Grant:
-        """Nothing comes back."""
-        return Grant(Cover({}))
-
-    def serve(self, order: Order, client: Client) -> Serving:
-        """The server's parameters, whole."""
-        params = client.model.params() | plain(order.params, 1.0)
-        if order.norm not in ("post-hoc", "personal"):
-            return Served(client.model, params, order.norm)
-        fit = Fit(
-            client.model, client.task, params, client.train, client.key, SGD(0.0), 0, batch=self.batch, norm="post-hoc"
-        )
-        fitted = yield fit
-        return Served(client.model, fitted.params, "post-hoc")
 
 
 def score(
     sim: Simulator, state: State, clients: Collection[int], splits: Sequence[str] = ("val", "test")
 ) -> list[Record]:
     """One record for each of the clients and splits: the served model; and one a split for the global model."""
-    jobs = []
-    for i in sorted(clients):
-        order = sim.method.order(state, i, sim.fleet, sim.model, sim.key, sim.run)
-        jobs.append(Job(sim.method.local, order, sim.client(order, "serve"), tuple(splits)))
-    jobs.append(_global_job(sim, state, splits))
+    orders = [sim.method.order(state, i, sim.fleet, sim.model, sim.key, sim.run) for i in sorted(clients)]
+    orders.append(_everyone(sim, state))
     records = []
-    for job, done in zip(jobs, sim.engine.run(jobs), strict=True):
-        if not isinstance(done, Done):
-            raise done.error
-        everyone = job.order.client == EVERYONE
-        for split, scored in done.value.items():  # type: ignore[attr-defined]
+    for order, scores in zip(orders, sim.site.score(orders, splits), strict=True):
+        whole = order.client == EVERYONE
+        for split, metrics in scores.items():
             records.append(
                 {
                     "round": state.round,
-                    "model": "global" if everyone else "served",
-                    "client": None if everyone else job.order.client,
-                    "tier": None if everyone else sim.fleet.devices[job.order.client].tier,
+                    "model": "global" if whole else "served",
+                    "client": None if whole else order.client,
+                    "tier": None if whole else sim.fleet.devices[order.client].tier,
                     "split": split,
-                    **scored.metrics,
+                    **metrics,
                 }
             )
     return records
 
 
-def _global_job(sim: Simulator, state: State, splits: Sequence[str]) -> Job:
+def _everyone(sim: Simulator, state: State) -> Order:
+    """The order under which the global model is scored on everybody's data."""
     cover = Cover.whole(dict(state.params))
     scalars = {"norm": sim.method.norm}
-    order = Order(
+    return Order(
         sim.run, sim.key.seed, EVERYONE, state.round, dict(state.params), cover, Grant(Cover({})), scalars=scalars
     )
-    device = next(iter(sim.fleet.devices.values()))
-    key = sim.key.at(state.round, "serve", "everyone")
-    counts = sim.shares.counts(EVERYONE)
-    client = Client(EVERYONE, sim.model, sim.task, Memory(), device, key, counts)
-    return Job(_Global(), order, client, tuple(splits))
 
 
 def summary(records: Iterable[Mapping[str, Any]], metric: str = "accuracy") -> dict[str, dict[str, Any]]:

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Any
 
-from ..engine import Done, Engine, Failed, Job
 from ..fleet import Fleet
 from ..guard import Rejection, admit
 from ..key import Key
 from ..meter import Price, Usage, price
 from ..method import Method
 from ..model import Model
-from ..store import InRam, Memories, StoreError
-from ..task import Task
-from ..types import Client, Memory, Order, Reply, State
-from .wire import decode_order, encode_order, encode_reply
+from ..types import Order, Reply, State
+from .site import Site, Worked
+from .wire import decode_order, encode_order, order_size
 
 Record = dict[str, Any]
 
@@ -67,18 +65,15 @@ class Round:
 class Simulator:
     """One run's world.  ``begin`` gives the first :class:`Now`, ``round`` the next; both are repeatable.
 
-    ``shares`` says how many samples each part of a client's data has, ``labels`` the classes that it
-    holds.  ``norm`` bounds the length of a reply's update (see :mod:`fedquilt.guard`).
+    ``site`` is where the clients are.  ``norm`` bounds the length of a reply's update (see
+    :mod:`fedquilt.guard`).
     """
 
     method: Method
     model: Model
-    task: Task
     fleet: Fleet
     key: Key
-    engine: Engine
-    shares: Any
-    memories: Memories = field(default_factory=InRam)
+    site: Site
     run: str = ""
     norm: float = math.inf
 
@@ -86,44 +81,17 @@ class Simulator:
         """Before the first round."""
         return Now(self.method.begin(self.model, self.fleet))
 
-    def client(self, order: Order, purpose: str) -> Client:
-        """All that local work may see, under the version of its memory that the order names."""
-        i = order.client
-        return Client(
-            i,
-            self.model,
-            self.task,
-            self.memories.load(i, order.version),
-            self.fleet.devices[i],
-            self.key.at(order.round, purpose, i),
-            self.shares.counts(i),
-            self.shares.labels(i),
-        )
-
     # ---- out
     def _launch(self, orders: Sequence[Order], clock: float) -> list[Flight]:
-        """Do the work of these orders; what comes of each arrives when its device has done it."""
-        jobs, lost = [], {}
-        for order in orders:
-            try:
-                jobs.append(Job(self.method.local, order, self.client(order, "work")))
-            except StoreError as error:
-                lost[order.client] = Failed(f"{type(error).__name__}: {error}", error)
-        done = dict(zip([j.order.client for j in jobs], self.engine.run(jobs), strict=True)) | lost
-        return [self._flight(order, done[order.client], clock) for order in orders]
+        """Have these orders worked on; what comes of each arrives when its device has done it."""
+        worked = self.site.work(orders) if orders else []
+        return [self._flight(order, done, clock) for order, done in zip(orders, worked, strict=True)]
 
-    def _flight(self, order: Order, done: Done | Failed, clock: float) -> Flight:
+    def _flight(self, order: Order, done: Worked, clock: float) -> Flight:
         device = self.fleet.devices[order.client]
-        down = len(encode_order(order))
-        data, usage, reason = None, Usage(), ""
-        if isinstance(done, Done):
-            reply, memory = cast(tuple[Reply, Memory], done.value)
-            self.memories.save(order.client, order.round + 1, memory, order.version)
-            data, usage = encode_reply(reply, order), done.usage
-        else:
-            reason = done.reason
-        cost = price(down, len(data or b""), usage, device)
-        return Flight(order, clock + cost.seconds, data, down, usage, cost, device.tier, reason)
+        down = order_size(order)
+        cost = price(down, len(done.reply or b""), done.usage, device)
+        return Flight(order, clock + cost.seconds, done.reply, down, done.usage, cost, device.tier, done.reason)
 
     # ---- back
     def round(self, now: Now) -> tuple[Now, Round]:

@@ -210,7 +210,7 @@ def decode_reply(data: bytes, order: Order) -> Reply:
 
 def _reply(data: bytes, order: Order) -> Reply:
     head, at = Head.read(data)
-    if head.plan != plan_digest(order):
+    if head.plan != plan_digest(order) or head.run != order.run:
         raise ValueError("the reply answers another order than this one")
     cover = cover_of(head, order)
     wanted = specs_of(head, cover)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedquilt.cover import Cover
-from fedquilt.drive import sim as driver
+from fedquilt.drive import site as driver
 from fedquilt.drive.score import score
 from fedquilt.drive.sim import Now, Round, Simulator, packed, unpacked
 from fedquilt.drive.wire import decode_order, decode_reply, encode_order, encode_reply, order_size, reply_size
@@ -64,7 +64,7 @@ def played(method: str, family: str) -> Played:
 
 
 def memories(p: Played) -> dict[int, Memory]:
-    return {i: p.sim.memories.load(i, v) for i, v in p.now.state.versions.items()}
+    return {i: p.sim.site.memories.load(i, v) for i, v in p.now.state.versions.items()}
 
 
 def told(p: Played) -> list[Any]:
@@ -202,8 +202,9 @@ def test_mutated_replies_never_reach_the_mean(method: str, monkeypatch: pytest.M
     replies = []
     for order in orders:
         if order.client in (0, 2, 4):
-            done = sim.engine.run([driver.Job(sim.method.local, order, sim.client(order, "work"))])[0]
-            replies.append(done.value[0])  # type: ignore[union-attr, index]
+            monkeypatch.undo()
+            [done] = sim.site.work([order])
+            replies.append(decode_reply(done.reply or b"", order))
     alone = sim.method.step(sim.begin().state, sim.fleet, replies)
     assert all_bits(dict(now.state.params)) == all_bits(dict(alone.params))
     assert honest.state.versions.keys() == {0, 1, 2, 3, 4} and now.state.versions.keys() == {0, 2, 4}

@@ -82,7 +82,7 @@ def test_local_is_fedavg_of_one_client(family: str) -> None:
 
     mine = alone("local")
     now, _ = play(mine, ROUNDS)
-    model = {k[6:]: v for k, v in mine.memories.load(0, now.state.versions[0]).tensors.items()}
+    model = {k[6:]: v for k, v in mine.site.memories.load(0, now.state.versions[0]).tensors.items()}
     assert bits_of(now) == bits_of(Now(mine.begin().state)), "nothing is sent, so nothing is merged"
     assert all_bits(model) == bits_of(play(alone("fedavg"), ROUNDS)[0])
 
@@ -153,7 +153,7 @@ def test_fedspu_trains_the_whole_net_and_moves_only_what_was_sent() -> None:
     orders = sim.method.plan(start, sim.fleet, sim.model, sim.key, (), sim.run)
     now, _ = play(sim, 1)
     for order in orders:
-        own = {k[6:]: v for k, v in sim.memories.load(order.client, 1).tensors.items()}
+        own = {k[6:]: v for k, v in sim.site.memories.load(order.client, 1).tensors.items()}
         moved = 0
         for name, t in sim.model.params().items():
             inside = order.cover[name].dense() if name in order.cover else torch.zeros(t.shape, dtype=torch.bool)

@@ -1,0 +1,171 @@
+"""A run's settings made into things, and checked, before any work is done."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from hashlib import blake2b
+from typing import Any, Literal
+
+import torch
+
+from . import models
+from .data import shard, sources
+from .data.partition import parse as parse_partition
+from .data.shard import Shards, deal
+from .data.sources import Dataset
+from .drive.sim import Simulator
+from .drive.site import Here
+from .engine import Setup
+from .engine.serial import Serial
+from .fit import call
+from .fleet import tiers
+from .key import Key
+from .method import Method
+from .methods import build as build_method
+from .model import Model
+from .norm import norm as norm_policy
+from .parts.schedule import SCHEDULES
+from .parts.stop import STOPS
+from .run import Run
+from .schema import BadSetting, chosen, named, settings
+from .schema import build as build_part
+from .store import InRam, Memories
+from .task import NextToken
+from .types import Schedule, Stop
+
+
+FREE = ("rounds", "engine")  # settings that may change when a run is resumed: it stays the same run
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A run, ready to go, with its clients in this process."""
+
+    run: Run
+    sim: Simulator
+    here: Here
+    data: Shards
+    setup: Setup
+    engine: Serially | Processes
+
+
+@dataclass(frozen=True)
+class Serially:
+    """One client after another, in this process."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Clients in ``workers`` processes at once (0: as many as there are cores); the same bits as serially."""
+
+    workers: int = 0
+    start: Literal["auto", "fork", "spawn"] = "auto"
+
+
+ENGINES: Mapping[str, Callable[..., Serially | Processes]] = {"serial": Serially, "processes": Processes}
+
+
+def prepare(run: Run, memories: Memories | None = None) -> Prepared:
+    """Make and check all that the run is about, before any work."""
+    torch.set_num_threads(1)  # from the first operation on: a process forked later then has no threads to miss
+    key = Key(run.seed)
+    engine: Serially | Processes = chosen(run.engine, ENGINES, "engine")
+    method = _method(run)
+    run = resolved(run)
+    data = run.data if isinstance(run.data, Dataset) else _asked(sources.load, run.data)
+    partition, shares = _asked(parse_partition, run.partition), _asked(shard.parse, run.split)
+    shards = _asked(deal, data, run.clients, partition, key.at("data"), shares)
+    model = _model(run, data, key)
+    setup = Setup.resolve(model, run.engine)
+    sizes = {i: shards.counts(i)["train"] for i in shards.clients}
+    fleet = _asked(tiers, sizes, run.widths, key.at("fleet"))
+    name = _identity(run, shards.fingerprint)
+    answering = Serial(shards, setup)
+    here = Here(method.local, model, data.task, fleet.devices, shards, answering, memories or InRam())
+    sim = Simulator(method, model, fleet, key, here, name, run.bound)
+    return Prepared(run, sim, here, shards, setup, engine)
+
+
+def resolved(run: Run) -> Run:
+    """The run with all settings of its method: defaults may change one day."""
+    if isinstance(run.method, Method):
+        return run
+    return replace(run, method=dict(_named(run).spec))
+
+
+def _asked(make: Any, *args: Any) -> Any:
+    """What a function makes of a person's words; what it objects to is the person's to mend."""
+    try:
+        return make(*args)
+    except BadSetting:
+        raise
+    except ValueError as error:
+        raise BadSetting(str(error)) from error
+
+
+def _named(run: Run) -> Method:
+    if isinstance(run.method, Method):
+        return run.method
+    spec = {"name": run.method} if isinstance(run.method, str) else run.method
+    return build_method(spec, (f.name for f in fields(Run)))
+
+
+def _method(run: Run) -> Method:
+    method = _named(run)
+    if run.stop:
+        stop: Stop = chosen(run.stop, STOPS, "stop")
+        method = replace(method, stop=stop)
+    if run.schedule:
+        name, given = named(run.schedule, SCHEDULES, "schedule")
+        kept = {k: getattr(method.schedule, k) for k in settings(SCHEDULES[name]) if hasattr(method.schedule, k)}
+        schedule: Schedule = build_part(SCHEDULES[name], kept | given, f"schedule {run.schedule!r}")
+        method = replace(method, schedule=schedule)
+    if run.norm:
+        _asked(norm_policy, run.norm)
+        method = replace(method, norm=run.norm)
+    return method
+
+
+def _model(run: Run, data: Dataset, key: Key) -> Model:
+    """The net, fitted to the data's shape and classes, and tried on two samples."""
+    if isinstance(run.model, Model):
+        model = run.model
+    else:
+        text = _auto(data) if run.model == "auto" else run.model
+        name, given = named(text, models.MODELS, "model")
+        known = settings(models.MODELS[name])
+        shape = {
+            "input": data.shape,
+            "inputs": math.prod(data.shape),
+            "classes": data.classes,
+            "vocabulary": data.classes,
+        }
+        given = {k: v for k, v in shape.items() if k in known} | given
+        model = _asked(models.build, {"name": name, **given}, key.at("model"))
+    try:
+        with torch.no_grad():
+            model.net.eval()
+            out = call(model.net, model.params(), data.x[:2]).logits
+            data.task.tally(out, data.y[:2])
+    except (RuntimeError, ValueError, IndexError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadSetting(
+            f"the model {model.name} does not take the samples of {data.name}, which have shape {data.shape} "
+            f"and {data.classes} classes: {reason}"
+        ) from error
+    return model
+
+
+def _auto(data: Dataset) -> str:
+    if isinstance(data.task, NextToken):
+        return "lstm"
+    return "cnn:conv=16,32" if len(data.shape) == 3 else "mlp"
+
+
+def _identity(run: Run, fingerprint: str) -> str:
+    """A short name of the run: the same settings on the same data are the same run."""
+    plain = {k: v for k, v in run.plain().items() if k not in FREE}
+    return blake2b(json.dumps([plain, fingerprint], sort_keys=True).encode(), digest_size=8).hexdigest()
