@@ -37,7 +37,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("guard",),
     ("drive",),
     ("history",),
-    ("run", "conduct"),
+    ("run", "prepare", "conduct"),
+    ("file", "study", "compare", "tune"),
     ("report", "log", "deploy"),
     ("cli",),
 )
