@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from .cover import Cover, take
+from .cover import Cover, Params, take
 from .fleet import Fleet
 from .key import Key
 from .model import Model
@@ -21,7 +21,7 @@ from .parts.schedule import Sync
 from .parts.select import Uniform
 from .parts.send import Everything
 from .parts.stop import Never
-from .types import Grant, Local, Merge, Order, Reply, Schedule, Select, Send, State, Stop
+from .types import Grant, Local, Merge, Order, Part, Reply, Scalar, Schedule, Select, Send, State, Stop
 
 NOTED = ("select", "send", "merge", "stop")
 
@@ -49,12 +49,14 @@ class Method:
     @property
     def asks(self) -> tuple[str, ...]:
         """The metrics that its parts want in every reply, beside the training loss."""
-        return tuple(sorted({a for p in NOTED for a in getattr(getattr(self, p), "asks", ())}))
+        return tuple(sorted({a for p in self._noted() for a in p.asks}))
+
+    def _noted(self) -> list[Part]:
+        return [getattr(self, p) for p in NOTED]
 
     def begin(self, model: Model, fleet: Fleet) -> State:
         """The server before the first round."""
-        widths = [d.width for d in fleet.devices.values()]
-        return State(0, held(model.params(), model, self.norm, widths))
+        return State(0, held(model.params(), model, self.norm, fleet.widths))
 
     def order(self, state: State, client: int, fleet: Fleet, model: Model, key: Key, run: str = "") -> Order:
         """What this client is sent in this round (``key`` is the run's)."""
@@ -69,15 +71,20 @@ class Method:
             weight=float(fleet.sizes.get(client, grant.weight)),
             nbytes=min(grant.nbytes, largest(grant)),
         )
-        scalars = {"norm": self.norm} | ({"asks": ",".join(self.asks)} if self.asks else {})
+        scalars: dict[str, Scalar] = {"norm": self.norm} | ({"asks": ",".join(self.asks)} if self.asks else {})
+        extra: Params = {}
+        for part in self._noted():
+            brief = part.brief(state, client, device, model)
+            scalars |= brief.scalars
+            extra |= brief.extra
         version = state.versions.get(client, 0)
-        return Order(run, key.seed, client, state.round, params, cover, grant, version, scalars)
+        return Order(run, key.seed, client, state.round, params, cover, grant, version, scalars, extra)
 
     def plan(
         self, state: State, fleet: Fleet, model: Model, key: Key, busy: Collection[int] = (), run: str = ""
     ) -> list[Order]:
         """The orders to send now, to clients that are not ``busy``; pure."""
-        free = fleet.without({*busy, *self.stop.retired(state.notes.get("stop"))})
+        free = fleet.without({*busy, *fleet.away, *self.stop.retired(state.notes.get("stop"))})
         n = min(len(free), self.schedule.want(len(fleet), len(busy)))
         if n <= 0:
             return []
@@ -85,11 +92,14 @@ class Method:
         return [self.order(state, i, fleet, model, key, run) for i in chosen]
 
     def step(self, state: State, fleet: Fleet, replies: Sequence[Reply]) -> State:
-        """The state after these replies, whatever the order in which they came; pure."""
+        """The state after these replies, whatever the order in which they came; pure.
+
+        Parts learn from the state as it was; the merge finds in its note what it has just learnt.
+        """
         replies = sorted(replies, key=lambda r: (r.client, r.round))
         notes = {p: getattr(self, p).learn(state.notes.get(p), state, replies, fleet) for p in NOTED}
         known = {**state.versions, **{r.client: r.round + 1 for r in replies}}
-        params = self.merge(state, replies)
+        params = self.merge(replace(state, notes=notes), replies)
         new = State(state.round + 1, params, notes, None, dict(sorted(known.items())))
         return replace(new, stopped=self.stop(new, fleet, replies))
 

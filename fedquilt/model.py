@@ -6,9 +6,12 @@ A wrong table is caught by one law: permuting the units of a group must not chan
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +30,7 @@ class Model:
 
     ``head`` names the layer that makes the outputs, ``stages`` the modules whose outputs are the
     net's depth (attention and distillation terms look at them), ``spec`` what builds it again.
+    ``exits`` names the small heads of all stages but the last, where the net has them.
     """
 
     net: nn.Module
@@ -34,6 +38,7 @@ class Model:
     head: str = "head"
     stages: tuple[str, ...] = ()
     spec: Mapping[str, object] = field(default_factory=dict)
+    exits: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         shapes = self.shapes
@@ -89,6 +94,11 @@ class Model:
         whole = self.whole if cover is None else cover
         return sum(whole[k].numel for k in self.trainable if k in whole)
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The modules whose outputs a term may look at: the stages, and the exits where there are any."""
+        return (*self.stages, *self.exits)
+
     @cached_property
     def whole(self) -> Cover:
         """Everything."""
@@ -131,7 +141,117 @@ class Model:
         units = {g: key.at(g).permutation(n)[: widths[g]].sort().values for g, n in self.groups.items()}
         return take(self.params(), self.cover(units))
 
+    # ---- depth
+    def depth(self, k: int, head: bool = False) -> Cover:
+        """The stem and the first ``k`` stages, with their exits; with ``head`` also what follows the last stage.
 
-def model(net: nn.Module, axes: Axes, head: str = "head", stages: tuple[str, ...] = ()) -> Model:
+        What comes before what is the order in which the net registers its modules.
+        """
+        if not self.stages:
+            raise ValueError(f"{self.name} names no stages, so it has no depth")
+        if not 0 <= k <= len(self.stages):
+            raise ValueError(f"{self.name} has {len(self.stages)} stages: there is no depth {k}")
+        place = {name: i for i, (name, _) in enumerate(self.net.named_modules(remove_duplicate=False))}
+
+        def end(stage: str) -> int:
+            return max(i for name, i in place.items() if name == stage or name.startswith(stage + "."))
+
+        first, last = end(self.stages[k - 1]) if k else place[self.stages[0]] - 1, end(self.stages[-1])
+
+        def inside(name: str) -> bool:
+            owner = name.rpartition(".")[0]
+            if owner in self.exits:
+                return self.exits.index(owner) < k
+            return place[owner] <= first or (head and place[owner] > last)
+
+        return self.whole.only(inside)
+
+    def upto(self, k: int) -> Model:
+        """The net of the first ``k`` stages, with exit ``k`` as its head: what follows is neither there nor run.
+
+        Its tensors have the names that they have in the whole net, so ``m.upto(k).whole`` is a cover of ``m``.
+        The net itself must know how: a net with exits has a method ``upto(stage)`` (see ``models.Staged``).
+        """
+        if k == len(self.stages):
+            return self
+        if not 1 <= k < len(self.stages):
+            raise ValueError(f"{self.name} has {len(self.stages)} stages: there is no net of the first {k}")
+        if not self.exits:
+            raise ValueError(f"{self.name} has no exits, so a part of its stages has no head: build it with exits=True")
+        if k not in self._shallow:
+            net: Any = self.net
+            cut = net.upto(self.stages[k - 1])
+            axes = {name: self.axes[name] for name in cut.state_dict() if name in self.axes}
+            spec = {**self.spec, "depth": k} if self.spec else {}
+            self._shallow[k] = Model(cut, axes, self.exits[k - 1], self.stages[:k], spec, self.exits[: k - 1])
+        return self._shallow[k]
+
+    @cached_property
+    def _shallow(self) -> dict[int, Model]:
+        return {}  # made once each: engines put the work of clients with the same model together
+
+    # ---- width
+    def sized(self, units: Mapping[str, int], key: Key) -> Model:
+        """The same net with so many units in these groups; layers whose tensors change are drawn afresh."""
+        unknown = units.keys() - self.groups.keys()
+        if unknown:
+            raise ValueError(f"no group is called {sorted(unknown)}; the groups are {sorted(self.groups)}")
+        if min(units.values(), default=1) < 1:
+            raise ValueError(f"a group has one unit at least: {dict(units)}")
+
+        def size(a: Axis | None, n: int) -> int:
+            return n if a is None or a.group not in units else units[a.group] * a.block * a.repeat
+
+        shapes = dict(self.shapes)
+        for k, row in self.axes.items():
+            shapes[k] = tuple(size(a, n) for a, n in zip(row, shapes[k], strict=True))
+        net = deepcopy(self.net)
+        with drawing(key):
+            reshape(net, shapes)
+        old: Any = self.spec.get("units", {})
+        return replace(self, net=net, spec={**self.spec, "units": {**old, **units}} if self.spec else {})
+
+
+@contextmanager
+def drawing(key: Key) -> Iterator[None]:
+    """Torch's layers draw their initial values from ``key`` inside, and its global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        # not torch.manual_seed, which would seed the accelerators' generators too
+        torch.default_generator.manual_seed(key.number())
+        yield
+
+
+def reshape(net: nn.Module, shapes: Shapes) -> None:
+    """Give the net's tensors these shapes, in place; a layer with a tensor of another shape draws all of its own."""
+    fresh: dict[int, Tensor] = {}  # tensors that layers share stay shared
+    for prefix, layer in net.named_modules():
+        own = dict([*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)])
+        wanted = {k: shapes.get(f"{prefix}.{k}" if prefix else k, tuple(t.shape)) for k, t in own.items()}
+        changed = [k for k, t in own.items() if tuple(t.shape) != wanted[k]]
+        if not changed:
+            continue
+        if not hasattr(layer, "reset_parameters"):
+            raise ValueError(f"{prefix} ({type(layer).__name__}) has no reset_parameters() to draw other sizes with")
+        for k in changed:
+            new = own[k].detach().new_empty(wanted[k])
+            kept = nn.Parameter(new, own[k].requires_grad) if isinstance(own[k], nn.Parameter) else new
+            setattr(layer, k, fresh.setdefault(id(own[k]), kept))
+        restate(layer)
+        layer.reset_parameters()
+
+
+def restate(layer: nn.Module) -> None:
+    """What a stock layer says of its own sizes; it does not use them."""
+    if isinstance(layer, nn.Linear):
+        layer.out_features, layer.in_features = layer.weight.shape
+    elif isinstance(layer, (nn.Conv1d, nn.Conv2d)):
+        layer.out_channels, layer.in_channels = layer.weight.shape[0], layer.weight.shape[1] * layer.groups
+    elif isinstance(layer, nn.Embedding):
+        layer.embedding_dim = layer.weight.shape[1]
+
+
+def model(
+    net: nn.Module, axes: Axes, head: str = "head", stages: tuple[str, ...] = (), exits: tuple[str, ...] = ()
+) -> Model:
     """A user's own net with its axes table (see docs/models.md)."""
-    return Model(net, axes, head, stages)
+    return Model(net, axes, head, stages, exits=exits)

@@ -74,7 +74,7 @@ def objective(
 ) -> Seen:
     """The objective on a batch; ``weights`` is 0 for padding, ``pick`` says which slice was drawn."""
     net, looks = fit.model.net, any(t.features for t in (fit.loss, *fit.terms))
-    stages = fit.model.stages if looks else ()
+    stages = fit.model.features if looks else ()
     params, extra = {k: moving[k] for k in moving if k in fit.model.trainable}, part(moving, "+")
     used, moves = (params, Params()) if fit.view is None else fit.view(params, extra, held.given[-1])
     out, ran, before, buffers = through(fit, used, held.buffers, x, stages, pick)
@@ -136,7 +136,7 @@ def aside(fit: Fit, name: str, moving: Params, held: Held, x: Tensor, looks: boo
     p = fit.peers[name]
     fixed = {k: v if k in p.model.trainable else v.clone() for k, v in held.peers[name].items()}
     tensors = fixed | part(moving, name + "/") | {k: moving[m] for k, m in p.share.items()}
-    stages = p.model.stages if looks else ()
+    stages = p.model.features if looks else ()
     if p.train:
         with mode(p.model.net, train=True):
             return call(p.model.net, tensors, x, stages), fixed

@@ -62,7 +62,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Reply:
-    """What travels up."""
+    """What travels up.  ``seconds``, from order to reply, does not travel: the driver that received it says so."""
 
     client: int
     round: int
@@ -70,6 +70,15 @@ class Reply:
     cover: Cover
     weight: float
     metrics: Mapping[str, float] = field(default_factory=dict)
+    extra: Params = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Brief:
+    """What a part has an order say beside the model: to all of its local work, in this one round."""
+
+    scalars: Mapping[str, Scalar] = field(default_factory=dict)
     extra: Params = field(default_factory=dict)
 
 
@@ -156,10 +165,15 @@ class Part:
     """Base of every part: a frozen dataclass with one verb.
 
     ``learn`` is the only writer of the part's own note; ``asks`` names metrics that the part wants
-    in every reply (``val_loss``, say), which the local work then measures.
+    in every reply (``val_loss``, say), which the local work then measures; ``brief`` is what the part
+    tells a client with its order (a ratio, the server's control variate).
     """
 
     asks: ClassVar[tuple[str, ...]] = ()
+
+    def brief(self, state: State, client: int, device: Device, model: Model) -> Brief:
+        """What the part tells a client."""
+        return Brief()
 
     def learn(self, note: Any, state: State, replies: Sequence[Reply], fleet: Fleet) -> Any:
         """The part's next note, from the replies of a round."""

@@ -45,15 +45,24 @@ class Family:
 
 CNN = {"name": "cnn", "input": (1, 8, 8), "classes": 4}
 RESNET = {"name": "resnet18", "input": (2, 8, 8), "classes": 4, "blocks": (1, 1)}
+CONVNET = {"name": "convnet", "classes": 4, "pool": (1,)}
+VGG = {"name": "vgg11", "input": (1, 32, 32), "classes": 4}
+HEADS = {"width": 8, "heads": 3, "per_head": 2, "hidden": 8}
 TEXT = NextToken(12, (0,))
 
 FAMILIES: Mapping[str, Family] = {
     "cnn": Family({**CNN, "conv": (16, 16), "dense": (16,)}),
     "cnn-group": Family({**CNN, "conv": (8, 8), "norm": "group", "size": 2}),
+    "cnn-none": Family({**CNN, "conv": (6, 8), "dense": (8,), "norm": "none", "tanh": True, "exits": True}),
+    "convnet": Family({**CONVNET, "input": (1, 8, 8), "conv": (4, 6, 8), "pool": (1, 3), "flat": True}),
+    "convnet-1d": Family({**CONVNET, "input": (3, 16), "conv": (8, 8), "norm": "group", "size": 2}, shape=(3, 16)),
+    "vgg-cut": Family({**VGG, "scale": 1 / 16, "exits": True, "depth": 2}, shape=(1, 32, 32)),
     "resnet": Family({**RESNET, "widths": (6, 8)}, shape=(2, 8, 8)),
     "resnet-group": Family({**RESNET, "widths": (8, 8), "norm": "group", "size": 2}, shape=(2, 8, 8)),
     "lstm": Family({"name": "lstm", "vocabulary": 12, "embed": 6, "hidden": (8, 8)}, TEXT, (7,), 12),
     "lstm-tied": Family({"name": "lstm", "vocabulary": 12, "embed": 8, "hidden": (8, 8), "tied": True}, TEXT, (7,), 12),
+    "transformer": Family({"name": "transformer", "vocabulary": 12, "length": 7, "blocks": 2, **HEADS}, TEXT, (7,), 12),
+    "vit": Family({"name": "vit", "input": (1, 8, 8), "classes": 4, "patch": 4, "blocks": 1, **HEADS}),
     "mlp": Family({"name": "mlp", "inputs": 64, "hidden": (16, 16), "classes": 4}),
     "mlp-regression": Family({"name": "mlp", "inputs": 64, "hidden": (8,), "classes": 2}, Regression(), classes=2),
 }
@@ -94,7 +103,7 @@ def of(
     sizes = {i: shards.counts(i)["train"] for i in shards.clients}
     fleet = fleet or tiers(sizes, widths, key.at("fleet"))
     engine = Serial(shards, Setup("serial", "contiguous", 1), strict=True)
-    site = Here(method.local, model, kind.task, fleet.devices, shards, engine, memories or InRam())
+    site = Here(method.local, model, kind.task, fleet, shards, engine, memories or InRam())
     return Simulator(method, model, fleet, key, site, **{"run": "tiny"} | more)
 
 

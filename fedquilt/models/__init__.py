@@ -9,39 +9,65 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from inspect import signature
-
-import torch
+from typing import Any
 
 from ..key import Key
-from ..model import Model
-from .cnn import cifar_cnn, cnn, emnist_cnn, speech_cnn
-from .lstm import lstm
+from ..model import Model, drawing
+from .base import Exit, Staged
+from .cnn import cifar100_cnn, cifar_cnn, cnn, emnist_cnn, mnist_cnn, speech_cnn
+from .convnet import convnet, motion_cnn
+from .lstm import lstm, reddit_lstm
 from .mlp import mlp
-from .norm import BatchNorm, GroupNorm
+from .norm import BatchNorm, GroupNorm, LayerNorm
 from .resnet import resnet18
+from .transformer import transformer, vit
+from .vgg import vgg11, vgg13, vgg16
 
 __all__ = [
     "MODELS",
     "BatchNorm",
+    "Exit",
     "GroupNorm",
+    "LayerNorm",
+    "Staged",
     "build",
+    "cifar100_cnn",
     "cifar_cnn",
     "cnn",
+    "convnet",
     "emnist_cnn",
     "lstm",
     "mlp",
+    "mnist_cnn",
+    "motion_cnn",
+    "reddit_lstm",
     "resnet18",
     "speech_cnn",
+    "transformer",
+    "vgg11",
+    "vgg13",
+    "vgg16",
+    "vit",
 ]
 
 MODELS: Mapping[str, Callable[..., Model]] = {
+    "cifar100_cnn": cifar100_cnn,
     "cifar_cnn": cifar_cnn,
     "cnn": cnn,
+    "convnet": convnet,
     "emnist_cnn": emnist_cnn,
     "lstm": lstm,
     "mlp": mlp,
+    "mnist_cnn": mnist_cnn,
+    "motion_cnn": motion_cnn,
+    "reddit_lstm": reddit_lstm,
     "resnet18": resnet18,
     "speech_cnn": speech_cnn,
+    "transformer": transformer,
+    "vgg11": vgg11,
+    "vgg13": vgg13,
+    "vgg16": vgg16,
+    "vit": vit,
 }
 
 
@@ -49,10 +75,13 @@ def build(spec: Mapping[str, object], key: Key) -> Model:
     """The model that ``{"name": "cnn", **settings}`` says, its parameters drawn from ``key`` alone.
 
     ``build(model.spec, key)`` makes the same net again, and ``build(spec, key).params()`` is the
-    initial model of a run.  Torch's global generator is left as it was.
+    initial model of a run.  Torch's global generator is left as it was.  Any spec may say ``units``,
+    how many some groups have (``{"conv1": 8}``), and ``depth``, how many stages (see :meth:`Model.upto`).
     """
     settings = dict(spec)
     name = settings.pop("name", None)
+    units: Any = settings.pop("units", None) or {}
+    depth: Any = settings.pop("depth", None)
     if not isinstance(name, str):
         raise ValueError(f"a model's spec says its name, one of {', '.join(MODELS)}; this one says {dict(spec)}")
     if name not in MODELS:
@@ -63,10 +92,11 @@ def build(spec: Mapping[str, object], key: Key) -> Model:
         if k not in known:
             raise ValueError(f"the model {name} has no setting {k!r}{_instead(k, known)}")
     fit = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
-    with torch.random.fork_rng(devices=[]):
-        # not torch.manual_seed, which would seed the accelerators' generators too
-        torch.default_generator.manual_seed(key.number())
-        return builder(**fit)
+    with drawing(key):
+        m = builder(**fit)
+    if others := {g: n for g, n in units.items() if m.groups.get(g) != n}:
+        m = m.sized(others, key.at("units"))
+    return m if depth is None else m.upto(depth)
 
 
 def _instead(word: str, known: Mapping[str, object]) -> str:

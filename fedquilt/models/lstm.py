@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..cover import Axis
 from ..model import Model
-from .base import Rows, chain, recorded, rows
+from .base import Exit, Rows, Staged, Stages, assemble, recorded, rows
 
 
 class LSTM(nn.Module):
@@ -20,15 +22,17 @@ class LSTM(nn.Module):
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
-        bound = hidden**-0.5
+        self.weight_ih_l0 = nn.Parameter(torch.empty(4 * hidden, inputs))
+        self.weight_hh_l0 = nn.Parameter(torch.empty(4 * hidden, hidden))
+        self.bias_ih_l0 = nn.Parameter(torch.empty(4 * hidden))
+        self.bias_hh_l0 = nn.Parameter(torch.empty(4 * hidden))
+        self.reset_parameters()
 
-        def uniform(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
-
-        self.weight_ih_l0 = uniform(4 * hidden, inputs)
-        self.weight_hh_l0 = uniform(4 * hidden, hidden)
-        self.bias_ih_l0 = uniform(4 * hidden)
-        self.bias_hh_l0 = uniform(4 * hidden)
+    def reset_parameters(self) -> None:
+        """Draw them as torch does."""
+        bound = self.weight_hh_l0.shape[1] ** -0.5
+        for w in self.parameters():
+            nn.init.uniform_(w, -bound, bound)
 
     def forward(self, x: Tensor) -> Tensor:
         """Outputs [B, T, H] for inputs [B, T, I]."""
@@ -65,27 +69,32 @@ class Bias(nn.Module):
         return x + self.bias
 
 
-class Tied(nn.Module):
+class Words(nn.Embedding):
+    """An embedding that is a decoder too: torch's N(0, 1) would start with wild scores."""
+
+    def reset_parameters(self) -> None:
+        """Draw it at a decoder's scale."""
+        nn.init.uniform_(self.weight, -0.1, 0.1)
+
+
+class Tied(Staged):
     """An embedding, layers, and the embedding again as the decoder."""
 
-    def __init__(self, embed: nn.Embedding, layers: dict[str, nn.Module]) -> None:
-        super().__init__()
-        self.embed = embed
-        self.layers = tuple(layers)
-        for name, layer in layers.items():
-            self.add_module(name, layer)
-        self.head = Bias(embed.num_embeddings)
+    embed: Words
 
-    def forward(self, x: Tensor) -> Tensor:
-        """A score for each word of the vocabulary, at each position."""
-        x = self.embed(x)
-        for name in self.layers:
-            x = self.get_submodule(name)(x)
-        return self.head(F.linear(x, self.embed.weight))
+    def layer(self, name: str, x: Tensor) -> Tensor:
+        """The head's input is a score for each word of the vocabulary."""
+        return super().layer(name, F.linear(x, self.embed.weight) if name == "head" else x)
 
 
 @recorded
-def lstm(vocabulary: int = 80, embed: int = 8, hidden: tuple[int, ...] = (256, 256), tied: bool = False) -> Model:
+def lstm(
+    vocabulary: int = 80,
+    embed: int = 8,
+    hidden: tuple[int, ...] = (256, 256),
+    tied: bool = False,
+    exits: bool = False,
+) -> Model:
     """A next-token model: tokens [B, T] to scores [B, T, vocabulary].
 
     The defaults are the Shakespeare net of McMahan et al. (AISTATS 2017) and LEAF.  With ``tied`` the
@@ -96,20 +105,25 @@ def lstm(vocabulary: int = 80, embed: int = 8, hidden: tuple[int, ...] = (256, 2
         raise ValueError("hidden is empty: an LSTM has one layer at least")
     if tied and hidden[-1] != embed:
         raise ValueError(f"tied=True needs a last layer as wide as the embedding: {hidden[-1]} is not {embed}")
-    table = nn.Embedding(vocabulary, embed)
-    stages = tuple(f"lstm{i}" for i in range(1, len(hidden) + 1))
-    layers: dict[str, nn.Module] = {}
+    layers: dict[str, nn.Module] = {"embed": (Words if tied else nn.Embedding)(vocabulary, embed)}
     axes: Rows = {"embed.weight": (None, Axis("embed"))}
+    stages: Stages = {}
     width, into = embed, Axis("embed")
-    for name, out in zip(stages, hidden, strict=True):
+    for i, out in enumerate(hidden, 1):
+        name = f"lstm{i}"
+        group = Axis("embed" if tied and i == len(hidden) else name)
         layer = LSTM(width, out)
-        group = "embed" if tied and name == stages[-1] else name
         layers[name] = layer
-        axes |= layer.rows(name, into, group)
-        width, into = out, Axis(group)
-    if tied:
-        nn.init.uniform_(table.weight, -0.1, 0.1)  # a decoder's scale: torch's N(0, 1) would start with wild scores
-        return Model(Tied(table, layers), axes, stages=stages)
-    head = nn.Linear(width, vocabulary)
-    axes |= rows("head", head, None, into)
-    return Model(chain(embed=table, **layers, head=head), axes, stages=stages)
+        axes |= layer.rows(name, into, group.group)
+        stages[name] = width, into = out, group
+    layers["head"] = Bias(vocabulary) if tied else nn.Linear(width, vocabulary)
+    axes |= rows("head", layers["head"], None, None if tied else into)
+    return assemble(
+        layers, axes, stages, partial(Exit, outputs=vocabulary) if exits else None, Tied if tied else Staged
+    )
+
+
+@recorded
+def reddit_lstm(vocabulary: int = 10_000, exits: bool = False) -> Model:
+    """The Reddit net of FedLPS (Xue et al.), its decoder tied to the embedding: 2,845,392 parameters."""
+    return lstm(vocabulary, 200, (256, 200), tied=True, exits=exits)

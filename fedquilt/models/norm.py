@@ -25,10 +25,17 @@ class BatchNorm(nn.Module):
     def __init__(self, channels: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
         super().__init__()
         self.eps, self.momentum = eps, momentum
-        self.weight = nn.Parameter(torch.ones(channels))
-        self.bias = nn.Parameter(torch.zeros(channels))
-        self.register_buffer("running_mean", torch.zeros(channels))
-        self.register_buffer("running_var", torch.ones(channels))
+        self.weight = nn.Parameter(torch.empty(channels))
+        self.bias = nn.Parameter(torch.empty(channels))
+        self.register_buffer("running_mean", torch.empty(channels))
+        self.register_buffer("running_var", torch.empty(channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Ones and zeros."""
+        start(self)
+        self.running_mean.zero_()
+        self.running_var.fill_(1)
 
     def forward(self, x: Tensor) -> Tensor:
         """The normalised input; in training the running statistics are written in place."""
@@ -53,8 +60,13 @@ class GroupNorm(nn.Module):
         if size < 1 or channels % size:
             raise ValueError(f"{channels} channels are no multiple of a norm group's {size}: change one of the two")
         self.size, self.eps = size, eps
-        self.weight = nn.Parameter(torch.ones(channels))
-        self.bias = nn.Parameter(torch.zeros(channels))
+        self.weight = nn.Parameter(torch.empty(channels))
+        self.bias = nn.Parameter(torch.empty(channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Ones and zeros."""
+        start(self)
 
     def forward(self, x: Tensor) -> Tensor:
         """The normalised input."""
@@ -64,6 +76,35 @@ class GroupNorm(nn.Module):
     def extra_repr(self) -> str:
         """The settings, for ``print(net)``."""
         return f"{self.size}, {len(self.weight)}, eps={self.eps}"
+
+
+class LayerNorm(nn.Module):
+    """Layer normalisation over the last axis, over as much of it as the input has."""
+
+    def __init__(self, width: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.empty(width))
+        self.bias = nn.Parameter(torch.empty(width))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Ones and zeros."""
+        start(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The normalised input."""
+        return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """The settings, for ``print(net)``."""
+        return f"{len(self.weight)}, eps={self.eps}"
+
+
+def start(layer: BatchNorm | GroupNorm | LayerNorm) -> None:
+    """The weights that a normalisation begins with: it scales and moves nothing."""
+    nn.init.ones_(layer.weight)
+    nn.init.zeros_(layer.bias)
 
 
 def normalise(kind: Kind, channels: int, size: int) -> nn.Module:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor, nn
 
 from ..cover import Axis
 from ..model import Model
-from .base import Rows, chain, recorded, rows
+from .base import Exit, Rows, Stages, assemble, chain, recorded, rows
 from .norm import Kind, normalise
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions around which the input is added, projected where its shape differs."""
+    """Two 3x3 convolutions around which the input is added, projected where its shape differs.
+
+    ``quiet`` names what at zero adds nothing to the input.
+    """
 
     def __init__(self, before: int, after: int, stride: int, norm: Kind, size: int) -> None:
         super().__init__()
@@ -19,6 +24,7 @@ class Block(nn.Module):
         self.norm1 = normalise(norm, after, size)
         self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
         self.norm2 = normalise(norm, after, size)
+        self.quiet = ("conv2" if norm == "none" else "norm2",)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or before != after:
             project = nn.Conv2d(before, after, 1, stride, bias=False)
@@ -48,12 +54,13 @@ def resnet18(
     blocks: tuple[int, ...] = (2, 2, 2, 2),
     norm: Kind = "batch",
     size: int = 4,
+    exits: bool = False,
 ) -> Model:
     """ResNet-18; ``widths`` and ``blocks`` say the channels and the blocks of each stage.
 
     All tensors added at a node share one group: a stage's sums are group ``stage1``, the inside of its
     first block is ``stage1.0``; the stem is added to the first stage's sums.  With ``norm="group"`` a
-    norm group has ``size`` channels and is one unit.
+    norm group has ``size`` channels and is one unit.  Any image will do: 3x32x32, 3x64x64, 1x28x28.
     """
     if len(widths) != len(blocks) or min(blocks, default=0) < 1:
         raise ValueError(f"widths {list(widths)} and blocks {list(blocks)} are one positive number a stage each")
@@ -63,6 +70,7 @@ def resnet18(
     layers: dict[str, nn.Module] = {"stem": stem}
     before, channels = Axis("stage1", unit), widths[0]
     axes = rows("stem", stem, before)
+    stages: Stages = {}
     for s, (width, n) in enumerate(zip(widths, blocks, strict=True), 1):
         after = Axis(f"stage{s}", unit)
         stage = nn.Sequential()
@@ -71,7 +79,7 @@ def resnet18(
             stage.append(block)
             axes |= block.rows(f"stage{s}.{j}", before, Axis(f"stage{s}.{j}", unit), after)
             before, channels = after, width
-        layers[f"stage{s}"] = stage
+        layers[f"stage{s}"], stages[f"stage{s}"] = stage, (channels, before)
     layers |= {"pool": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten(), "head": nn.Linear(channels, classes)}
     axes |= rows("head", layers["head"], None, before)
-    return Model(chain(**layers), axes, stages=tuple(f"stage{s}" for s in range(1, len(widths) + 1)))
+    return assemble(layers, axes, stages, partial(Exit, outputs=classes, over=(2, 3)) if exits else None)

@@ -149,9 +149,20 @@ def own_statistics(order: Order, model: Model, whole: Params) -> Params:
 
 
 def measured(order: Order, client: Client, out: Fitted) -> Generator[Any, Any, dict[str, float]]:
-    """The metrics of a reply: the training loss, and those that the server's parts ask for."""
+    """The metrics of a reply: the training loss, and those that the server's parts ask for.
+
+    ``val_loss`` and ``val_accuracy`` are those of what training gave, ``train_accuracy`` too.
+    """
     metrics = {"loss": out.loss}
-    if "val_loss" in str(order.scalars.get("asks", "")).split(","):
-        seen: Scored = yield Evaluate(client.model, client.task, out.params, client.val, order.norm)
-        metrics["val_loss"] = seen.metrics["loss"]
+    asked = str(order.scalars.get("asks", "")).split(",")
+    for split, data in (("val", client.val), ("train", client.train)):
+        wanted = [a for a in asked if a in (f"{split}_loss", f"{split}_accuracy")]
+        if wanted:
+            seen: Scored = yield Evaluate(client.model, client.task, out.params, data, order.norm)
+            metrics |= {a: score_of(seen, a.removeprefix(f"{split}_")) for a in wanted}
     return metrics
+
+
+def score_of(seen: Scored, name: str) -> float:
+    """A metric of a score; where the task has no accuracy, minus its loss stands for it: more is better."""
+    return seen.metrics[name] if name in seen.metrics else -seen.metrics["loss"]

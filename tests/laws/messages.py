@@ -18,11 +18,11 @@ from fedquilt.types import Grant, Order, Reply, Scalar
 from .strategies import FLOATS, NAMES, Fill, all_bits, any_bits, covers, finite, like, models, seeds, shapes
 
 TRAVELLING = tuple(CODES)
-HUGE = 2**2039 - 1  # the largest integer that travels
+HUGE = 2**2039 - 1  # the largest integer that travels; the smallest is ~HUGE
 FORMS = ("whole", "block", "mask")  # each is a case of the next
 
 names = st.sampled_from((*NAMES, "loss", "drift")) | st.text(max_size=5)
-integers = st.integers(-3, 300) | st.sampled_from((2**63, -(2**63) - 1, HUGE, -HUGE - 1))
+integers = st.integers(-3, 300) | st.sampled_from((2**63, -(2**63) - 1, HUGE, ~HUGE))
 reals = st.floats() | st.sampled_from((-0.0, 5e-324, float("nan"), float("inf")))
 scalars: st.SearchStrategy[Scalar] = st.booleans() | integers | reals | st.text(max_size=8)
 kinds = st.frozensets(st.sampled_from(("same", *FORMS)), min_size=1)
@@ -50,13 +50,35 @@ def _extras(draw: st.DrawFn, fill: Fill) -> Params:
     }
 
 
+RICH = {"conv.weight": (4, 3, 2), "conv.bias": (4,), "bn.num_batches_tracked": (), "head.weight": (3, 4), "größe": (9,)}
+
+
+@st.composite
+def _rich(draw: st.DrawFn, fill: Fill, dtypes: tuple[torch.dtype, ...]) -> Params:
+    """A model that has something of everything."""
+    rng = np.random.default_rng(draw(seeds))
+    return {k: fill(s, dtypes[int(rng.integers(len(dtypes)))], rng) for k, s in RICH.items()}
+
+
+def halves(p: Params) -> st.SearchStrategy[Cover]:
+    """About half of the coordinates."""
+    table = {k: torch.zeros(v.shape, dtype=torch.bool) for k, v in p.items()}
+    return seeds.map(lambda seed: Cover.masks(like(table, any_bits, seed)))
+
+
+def some(p: Params) -> st.SearchStrategy[Cover]:
+    """A cover that is seldom empty."""
+    return st.one_of(covers(p), halves(p), st.just(Cover.whole(p)))
+
+
 @st.composite
 def worlds(draw: st.DrawFn, fill: Fill = any_bits) -> tuple[Order, Params, Params]:
     """An order; the model that it is about; and a tensor for each extra that it grants."""
     one_float = (draw(st.sampled_from(FLOATS)), torch.int64)
-    p = draw(models(fill, draw(st.sampled_from((TRAVELLING, one_float)))))
-    cover = draw(covers(p))
-    outer = draw(st.sampled_from((cover, Cover.whole(p)))) if draw(st.booleans()) else draw(covers(p))
+    dtypes = draw(st.sampled_from((TRAVELLING, one_float)))
+    p = draw(_rich(fill, dtypes) if draw(st.integers(0, 3)) else models(fill, dtypes))
+    cover = draw(some(p))
+    outer = draw(st.sampled_from((cover, Cover.whole(p)))) if draw(st.booleans()) else draw(some(p))
     extras = draw(_extras(fill))
     grant = Grant(
         outer & _returnable(p, cover),
@@ -88,8 +110,8 @@ def exchanges(draw: st.DrawFn, fill: Fill = finite) -> tuple[Order, Reply]:
     order, p, extras = draw(worlds(fill))
     forms = granted_forms(order.grant)
     cover = order.cover
-    if "same" not in order.grant.kinds or (forms and draw(st.booleans())):
-        cover = draw(covers(p)) & order.grant.outer
+    if "same" not in order.grant.kinds or (forms and draw(st.integers(0, 3))):
+        cover = draw(some(p)) & order.grant.outer
         cover = cover.only(lambda k: cover[k].kind in forms)
     metrics = {k: draw(st.floats(allow_nan=False, allow_infinity=False)) for k in order.grant.metrics}
     weight = draw(st.floats(5e-324, min(order.grant.weight, 1e300)))
