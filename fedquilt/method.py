@@ -71,7 +71,9 @@ class Method:
             weight=float(fleet.sizes.get(client, grant.weight)),
             nbytes=min(grant.nbytes, largest(grant)),
         )
-        scalars: dict[str, Scalar] = {"norm": self.norm} | ({"asks": ",".join(self.asks)} if self.asks else {})
+        scalars: dict[str, Scalar] = {"norm": self.norm}
+        if self.asks:
+            scalars["asks"] = ",".join(self.asks)
         extra: Params = {}
         for part in self._noted():
             brief = part.brief(state, client, device, model)

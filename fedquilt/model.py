@@ -77,6 +77,12 @@ class Model:
         return frozenset(k for k in self.shapes if k.rpartition(".")[2] in STATISTICS)
 
     @cached_property
+    def normalising(self) -> frozenset[str]:
+        """The names of all tensors of normalisation layers, ours and torch's."""
+        layers = [name for name, m in self.net.named_modules() if "Norm" in type(m).__name__]
+        return frozenset(k for k in self.shapes if k.rpartition(".")[0] in layers)
+
+    @cached_property
     def groups(self) -> dict[str, int]:
         """How many units each group has."""
         return {a.group: a.units(n) for k, t in self.axes.items() for a, n in zip(t, self.shapes[k], strict=True) if a}

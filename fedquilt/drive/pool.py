@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -130,10 +131,8 @@ class Pool:
         return [done[i] for i in range(len(orders))]
 
     def _send(self, w: _Worker, raw: bytes) -> None:
-        try:
+        with suppress(BrokenPipeError, ConnectionResetError):  # it died idle: the wait finds its pipe at the end
             w.pipe.send_bytes(raw)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # it died while idle: the wait that follows finds its pipe at the end
 
     def _replaced(self, k: int) -> _Worker:
         old = self._workers.pop(k)

@@ -8,12 +8,14 @@ from .. import schema
 from ..method import Method
 from ..schema import recorded, unknown
 from .fedavg import fedavg
+from .fedbn import fedbn
+from .fedper import fedper
 from .fedprox import fedprox
 from .fedspu import fedspu
 from .heterofl import heterofl
 from .local import local
 
-_BUILDERS: tuple[Callable[..., Method], ...] = (local, fedavg, fedprox, fedspu, heterofl)
+_BUILDERS: tuple[Callable[..., Method], ...] = (local, fedavg, fedprox, fedbn, fedper, fedspu, heterofl)
 
 METHODS: Mapping[str, Callable[..., Method]] = {b.__name__: recorded(b) for b in _BUILDERS}
 

@@ -32,5 +32,5 @@ def fedspu(
     (``norm="shared"`` lets them drift as the released code does).  Output units are never cut.
     Early stopping is a part for any method: ``stop="plateau"``.
     """
-    train = Train(SGD(lr, momentum, decay=decay), epochs, batch, keep=True, freeze=True)
+    train = Train(SGD(lr, momentum, decay=decay), epochs, batch, keep="whole", freeze=True)
     return Method("fedspu", send=Random(), local=train, schedule=Sync(fraction), norm="frozen")

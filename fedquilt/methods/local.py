@@ -20,5 +20,5 @@ def local(
     each its own model from the common initial one; nothing is sent either way.  The baseline
     of PFLlib (Zhang et al., JMLR 2025, arXiv:2312.04992) and of every personalisation paper.
     """
-    train = Train(SGD(lr, momentum, decay=decay), epochs, batch, keep=True)
+    train = Train(SGD(lr, momentum, decay=decay), epochs, batch, keep="whole")
     return Method("local", send=Nothing(), local=train, schedule=Sync(fraction))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from ..cover import Axis, Cover, Params, put, take
 from ..fit import SGD, Evaluate, Fit, Fitted, Scored, TaskLoss, Term
@@ -40,8 +40,9 @@ class Length:
 class Train(Part):
     """SGD from what was received; sends back what it became.
 
-    ``keep``: the client owns a whole model, and what arrives is sewn into it.  ``freeze``: of that
-    model only what arrived may move.  ``own_rows``: it speaks only for the output rows of classes
+    ``keep``: what stays with the client for its next time: ``nothing``; the ``rest``, tensors that did
+    not travel; or the ``whole`` model, into which what arrives is sewn and which it then uses.
+    ``freeze``: of that model only what arrived may move.  ``own_rows``: it speaks only for the output rows of classes
     that it holds.  ``scaler``: hidden layers are divided by the width while training.
     ``finetune``: the model that the client uses has had so many further epochs on its own data.
     """
@@ -51,7 +52,7 @@ class Train(Part):
     batch: int = 32
     loss: Term = TaskLoss()
     terms: tuple[Term, ...] = ()
-    keep: bool = False
+    keep: Literal["nothing", "rest", "whole"] = "nothing"
     freeze: bool = False
     own_rows: bool = False
     scaler: bool = False
@@ -81,7 +82,7 @@ class Train(Part):
     def __call__(self, order: Order, client: Client) -> Work:
         """Train, answer, remember."""
         whole, sub = received(order, client)
-        held = client.model.whole if self.keep else sub
+        held = client.model.whole if self.keep == "whole" else sub
         out: Fitted = yield self.fit(
             order,
             client,
@@ -94,14 +95,21 @@ class Train(Part):
         cover = order.cover & own_rows(client) if self.own_rows else order.cover
         piece = take(sent(whole, order.cover, client.device.width), cover)
         reply = Reply(order.client, order.round, piece, cover, float(client.counts["train"]), metrics)
-        return reply, remember(model=whole if self.keep else own_statistics(order, client.model, whole))
+        return reply, remember(model=self.kept(order, client, whole))
+
+    def kept(self, order: Order, client: Client, whole: Params) -> Params:
+        """What the client keeps of its model; statistics that do not travel are its own in any case."""
+        if self.keep == "whole":
+            return whole
+        names = client.model.shapes if self.keep == "rest" else client.model.statistics
+        sent = plain(order.cover.spans, client.device.width)
+        return {k: whole[k] for k in sorted(names) if k not in sent and (self.keep == "rest" or personal(order))}
 
     def serve(self, order: Order, client: Client) -> Serving:
         """The client's own model if it keeps one, else what it would receive; adapted where that is asked for."""
         whole, sub = received(order, client)
-        params = section(client.memory, "model") if self.keep else take(whole, sub)
-        if self.keep and not params:
-            params = whole
+        own = section(client.memory, "model") if self.keep == "whole" else {}
+        params = own or (whole if self.keep == "whole" else take(whole, sub))
         if self.finetune or order.norm == "post-hoc":
             key = client.key.at("finetune")
             tuned: Fitted = yield replace(
@@ -143,9 +151,9 @@ def own_rows(client: Client) -> Cover:
     return Cover.units(shapes, rows, {"class": client.labels})
 
 
-def own_statistics(order: Order, model: Model, whole: Params) -> Params:
-    """What a client without a model of its own keeps all the same: statistics that are its own."""
-    return {k: whole[k] for k in sorted(model.statistics)} if order.norm == "personal" else {}
+def personal(order: Order) -> bool:
+    """Are the statistics of normalisation layers each client's own?"""
+    return order.norm == "personal"
 
 
 def measured(order: Order, client: Client, out: Fitted) -> Generator[Any, Any, dict[str, float]]:

@@ -21,6 +21,26 @@ class Everything(Part):
 
 
 @dataclass(frozen=True)
+class Except(Part):
+    """The whole model but the tensors whose names match (``head.*``), or else but its head."""
+
+    patterns: tuple[str, ...] = ()
+
+    def __call__(self, state: State, client: int, device: Device, model: Model, key: Key) -> Cover:
+        """What is shared."""
+        return model.whole - Cover.named(model.shapes, *(self.patterns or (f"{model.head}.*",)))
+
+
+@dataclass(frozen=True)
+class ExceptNorms(Part):
+    """The whole model but its normalisation layers."""
+
+    def __call__(self, state: State, client: int, device: Device, model: Model, key: Key) -> Cover:
+        """What is shared."""
+        return model.whole.only(lambda k: k not in model.normalising)
+
+
+@dataclass(frozen=True)
 class Nothing(Part):
     """No part of the model: there is no federation."""
 

@@ -463,7 +463,7 @@ def test_names_of_sets() -> None:
 
 # ---- frozen
 def test_statistics_of_units_that_do_not_move_are_frozen_to_the_bit() -> None:
-    w = world("frozen", send=Random(), widths={0: 0.5, 1: 0.4}, keep=True, freeze=True)
+    w = world("frozen", send=Random(), widths={0: 0.5, 1: 0.4}, keep="whole", freeze=True)
     mine = dict(w.model.params())
     stayed = 0
     for _ in range(4):
@@ -489,7 +489,7 @@ def test_statistics_of_units_that_do_not_move_are_frozen_to_the_bit() -> None:
 
 
 def test_under_shared_the_statistics_of_frozen_units_drift() -> None:
-    w = world("shared", send=Random(), widths={0: 0.5}, keep=True, freeze=True)
+    w = world("shared", send=Random(), widths={0: 0.5}, keep="whole", freeze=True)
     w.work(0)
     k = "conv1.norm.running_mean"
     assert (w.memory[0].tensors["model/" + k] != w.model.params()[k]).all()

@@ -167,7 +167,7 @@ def test_what_is_not_data_is_found(bad: object) -> None:
 
 LOCALS: Mapping[str, Part] = {
     **{f"{name}()": build().local for name, build in METHODS.items()},
-    "Train, whole": Train(epochs=Length(1, 2), keep=True, freeze=True, finetune=1),
+    "Train, whole": Train(epochs=Length(1, 2), keep="whole", freeze=True, finetune=1),
     "Train, own rows": Train(loss=SeenClasses(), own_rows=True, scaler=True),
     "Train, seconds": Train(SGD(0.1, 0.9, 0.01, 1.0), Length(1, 2, 1e-3), terms=(Proximal(0.1),), finetune=2),
 }
