@@ -76,7 +76,7 @@ class Method:
             scalars["asks"] = ",".join(self.asks)
         extra: Params = {}
         for part in self._noted():
-            brief = part.brief(state, client, device, model)
+            brief = part.brief(state, client, device, model, cover)
             scalars |= brief.scalars
             extra |= brief.extra
         version = state.versions.get(client, 0)

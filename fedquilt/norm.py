@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from .cover import Cover, Params
-from .model import Model
+from .model import STATISTICS, Model
 
 T = TypeVar("T")
 
@@ -50,6 +50,11 @@ def norm(name: str) -> Norm:
     if name not in NORMS:
         raise ValueError(f"no policy for normalisation statistics is called {name!r}; there are {', '.join(NORMS)}")
     return NORMS[name]
+
+
+def is_statistic(name: str) -> bool:
+    """Is a tensor of this name a running statistic, of whatever width?"""
+    return name.partition("@")[0].rpartition(".")[2] in STATISTICS
 
 
 def at_width(name: str, width: float) -> str:

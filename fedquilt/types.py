@@ -62,7 +62,11 @@ class Order:
 
 @dataclass(frozen=True)
 class Reply:
-    """What travels up.  ``seconds``, from order to reply, does not travel: the driver that received it says so."""
+    """What travels up.
+
+    ``seconds``, from order to reply, and the ``order`` itself do not travel: the driver that
+    received the reply says them.
+    """
 
     client: int
     round: int
@@ -72,6 +76,7 @@ class Reply:
     metrics: Mapping[str, float] = field(default_factory=dict)
     extra: Params = field(default_factory=dict)
     seconds: float = 0.0
+    order: Order | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,15 +118,19 @@ EVERYONE = -1  # in place of a client's id: the data of all clients, one after a
 
 @dataclass(frozen=True)
 class Handle:
-    """Names a client's data without holding them: the engine knows where they live."""
+    """Names a client's data without holding them: the engine knows where they live.
+
+    ``round`` is the one since which they are so; 0, unless data change over time.
+    """
 
     client: int
     split: str
+    round: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Client:
-    """All that local work may see.  ``memory`` never leaves it."""
+    """All that local work may see.  ``memory`` never leaves it; its data are so since the round ``since``."""
 
     id: int
     model: Model
@@ -131,21 +140,22 @@ class Client:
     key: Key
     counts: Mapping[str, int]
     labels: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    since: int = 0
 
     @property
     def train(self) -> Handle:
         """Its training part."""
-        return Handle(self.id, "train")
+        return Handle(self.id, "train", self.since)
 
     @property
     def val(self) -> Handle:
         """Its validation part."""
-        return Handle(self.id, "val")
+        return Handle(self.id, "val", self.since)
 
     @property
     def test(self) -> Handle:
         """Its test part."""
-        return Handle(self.id, "test")
+        return Handle(self.id, "test", self.since)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,8 +181,8 @@ class Part:
 
     asks: ClassVar[tuple[str, ...]] = ()
 
-    def brief(self, state: State, client: int, device: Device, model: Model) -> Brief:
-        """What the part tells a client."""
+    def brief(self, state: State, client: int, device: Device, model: Model, cover: Cover) -> Brief:
+        """What the part tells a client that is sent ``cover``."""
         return Brief()
 
     def learn(self, note: Any, state: State, replies: Sequence[Reply], fleet: Fleet) -> Any:

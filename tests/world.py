@@ -18,6 +18,7 @@ from fedquilt.fleet import Fleet, tiers
 from fedquilt.key import Key
 from fedquilt.method import Method
 from fedquilt.models import build
+from fedquilt.parts.schedule import Buffered
 from fedquilt.store import InRam, Memories
 from fedquilt.task import Classification, NextToken, Regression, Task
 
@@ -116,6 +117,8 @@ def small(builder: Any, **given: Any) -> Method:
 
     known = settings(builder)
     method: Method = builder(**({k: v for k, v in SMALL.items() if k in known} | given))
+    if method.schedule.keeps_late:  # a step of the server is then a round of all five
+        method = replace(method, schedule=Buffered(5, 5))
     return method
 
 

@@ -7,15 +7,47 @@ from collections.abc import Callable, Iterable, Mapping
 from .. import schema
 from ..method import Method
 from ..schema import recorded, unknown
+from .apfl import apfl
+from .ditto import ditto
+from .efd import efd
+from .fedadam import fedadam
+from .fedasync import fedasync
 from .fedavg import fedavg
 from .fedbn import fedbn
+from .fedbuff import fedbuff
+from .feddrop import feddrop
+from .feddyn import feddyn
 from .fedper import fedper
 from .fedprox import fedprox
+from .fedrep import fedrep
+from .fedrolex import fedrolex
 from .fedspu import fedspu
+from .fedyogi import fedyogi
 from .heterofl import heterofl
 from .local import local
+from .scaffold import scaffold
 
-_BUILDERS: tuple[Callable[..., Method], ...] = (local, fedavg, fedprox, fedbn, fedper, fedspu, heterofl)
+_BUILDERS: tuple[Callable[..., Method], ...] = (
+    local,
+    fedavg,
+    fedprox,
+    apfl,
+    ditto,
+    efd,
+    fedadam,
+    fedasync,
+    fedbn,
+    fedbuff,
+    feddrop,
+    feddyn,
+    fedper,
+    fedrep,
+    fedrolex,
+    fedspu,
+    fedyogi,
+    heterofl,
+    scaffold,
+)
 
 METHODS: Mapping[str, Callable[..., Method]] = {b.__name__: recorded(b) for b in _BUILDERS}
 

@@ -93,9 +93,7 @@ class Train(Part):
         metrics = yield from measured(order, client, out)
         whole = put(whole, held, out.params)
         cover = order.cover & own_rows(client) if self.own_rows else order.cover
-        piece = take(sent(whole, order.cover, client.device.width), cover)
-        reply = Reply(order.client, order.round, piece, cover, float(client.counts["train"]), metrics)
-        return reply, remember(model=self.kept(order, client, whole))
+        return answer(order, client, whole, metrics, cover), remember(model=self.kept(order, client, whole))
 
     def kept(self, order: Order, client: Client, whole: Params) -> Params:
         """What the client keeps of its model; statistics that do not travel are its own in any case."""
@@ -140,6 +138,20 @@ def received(order: Order, client: Client) -> tuple[Params, Cover]:
     cover = Cover(plain(order.cover.spans, width))
     mine = model.params() | section(client.memory, "model")
     return put(mine, cover, plain(order.params, width)), model.complete(cover)
+
+
+def answer(
+    order: Order,
+    client: Client,
+    whole: Params,
+    metrics: Mapping[str, float],
+    cover: Cover | None = None,
+    extra: Params | None = None,
+) -> Reply:
+    """The reply of a client whose model became ``whole``: what was sent, or the part of it in ``cover``."""
+    piece = take(sent(whole, order.cover, client.device.width), order.cover if cover is None else cover)
+    weight = float(client.counts["train"])
+    return Reply(order.client, order.round, piece, cover or order.cover, weight, metrics, extra or {})
 
 
 def own_rows(client: Client) -> Cover:

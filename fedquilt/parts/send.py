@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from ..cover import Cover, count_units
 from ..fleet import Device
 from ..key import Key
@@ -59,11 +62,40 @@ class Ordered(Part):
 
 
 @dataclass(frozen=True)
+class Rolling(Part):
+    """FedRolex: in round j a device of width r gets the units j, j + 1, ... of every group, around its end."""
+
+    step: int = 1
+
+    def __call__(self, state: State, client: int, device: Device, model: Model, key: Key) -> Cover:
+        """The window of this round."""
+        first = self.step * state.round
+        return model.cover(
+            {g: (first + torch.arange(count_units(device.width, n))) % n for g, n in model.groups.items()}
+        )
+
+
+@dataclass(frozen=True)
 class Random(Part):
-    """A device of width r gets ``max(1, floor(r n))`` units of every group, drawn afresh for each round and client."""
+    """Units of every group, drawn afresh for each round and client.
+
+    As many as ``max(1, floor(r n))``, with r the ``ratio`` or else the device's width; and only of the
+    first ``max(1, floor(target n))``.
+    """
+
+    ratio: float | None = None
+    target: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("ratio", self.ratio), ("target", self.target)):
+            if value is not None and not 0 < value <= 1:
+                raise ValueError(f"{name} is a share of the units, above 0 and at most 1, not {value}")
 
     def __call__(self, state: State, client: int, device: Device, model: Model, key: Key) -> Cover:
         """Random units of every group."""
-        return model.cover(
-            {g: key.at(g).permutation(n)[: count_units(device.width, n)] for g, n in model.groups.items()}
-        )
+        width = min(device.width if self.ratio is None else self.ratio, self.target)
+
+        def drawn(group: str, n: int) -> Tensor:
+            return key.at(group).permutation(count_units(self.target, n))[: count_units(width, n)]
+
+        return model.cover({g: drawn(g, n) for g, n in model.groups.items()})
