@@ -25,6 +25,8 @@ from .fedspu import fedspu
 from .fedyogi import fedyogi
 from .heterofl import heterofl
 from .local import local
+from .perfedavg import perfedavg
+from .pfedme import pfedme
 from .scaffold import scaffold
 
 _BUILDERS: tuple[Callable[..., Method], ...] = (
@@ -46,6 +48,8 @@ _BUILDERS: tuple[Callable[..., Method], ...] = (
     fedspu,
     fedyogi,
     heterofl,
+    perfedavg,
+    pfedme,
     scaffold,
 )
 

@@ -58,6 +58,10 @@ class Train(Part):
     scaler: bool = False
     finetune: int = 0
 
+    def __post_init__(self) -> None:
+        if self.keep not in ("nothing", "rest", "whole"):
+            raise ValueError(f"keep is nothing, rest or whole, not {self.keep!r}")
+
     def grant(self, cover: Cover, model: Model) -> Grant:
         """A reply speaks about what was sent; or about some of its output rows."""
         return Grant(cover, frozenset({"same", "whole", "block"} if self.own_rows else {"same"}))
@@ -92,7 +96,7 @@ class Train(Part):
         )
         metrics = yield from measured(order, client, out)
         whole = put(whole, held, out.params)
-        cover = order.cover & own_rows(client) if self.own_rows else order.cover
+        cover = own_rows(order, client) if self.own_rows else order.cover
         return answer(order, client, whole, metrics, cover), remember(model=self.kept(order, client, whole))
 
     def kept(self, order: Order, client: Client, whole: Params) -> Params:
@@ -149,18 +153,19 @@ def answer(
     extra: Params | None = None,
 ) -> Reply:
     """The reply of a client whose model became ``whole``: what was sent, or the part of it in ``cover``."""
-    piece = take(sent(whole, order.cover, client.device.width), order.cover if cover is None else cover)
+    cover = order.cover if cover is None else cover
+    piece = take(sent(whole, order.cover, client.device.width), cover)
     weight = float(client.counts["train"])
-    return Reply(order.client, order.round, piece, cover or order.cover, weight, metrics, extra or {})
+    return Reply(order.client, order.round, piece, cover, weight, metrics, extra or {})
 
 
-def own_rows(client: Client) -> Cover:
-    """Everything but the output rows of classes that the client does not hold (all, where there are no classes)."""
+def own_rows(order: Order, client: Client) -> Cover:
+    """What was sent, less the output rows of classes that the client does not hold (none, if there are no classes)."""
     if not len(client.labels):
-        return client.model.whole
-    shapes, head = client.model.shapes, client.model.head + "."
+        return order.cover
+    shapes, head = {k: s.shape for k, s in order.cover.spans.items()}, client.model.head + "."
     rows = {k: (Axis("class"), *(None,) * (len(s) - 1)) for k, s in shapes.items() if k.startswith(head)}
-    return Cover.units(shapes, rows, {"class": client.labels})
+    return order.cover & Cover.units(shapes, rows, {"class": client.labels})
 
 
 def personal(order: Order) -> bool:
