@@ -1,6 +1,6 @@
 # A virtual environment of the project's own, made again when what it holds has changed.
 #
-#   make demo                  a first run on data that come with scikit-learn; no network, under a minute
+#   make demo                  a first comparison on data that come with scikit-learn; no network, under a minute
 #   make test                  lint, and all tests but the slow ones
 #   make lint                  style, format, types
 #   make test-all              all tests, one shard a file; a second call goes on where the first ended
@@ -14,7 +14,7 @@ BIN     := $(VENV)/bin
 WORKERS ?= logical
 SHARD   ?= 1/1
 OUT     ?= runs/demo
-DEMO    ?= run fedspu --out $(OUT) --force
+DEMO    ?= run --out $(OUT) --force
 
 INSTALLED := $(VENV)/.installed
 PYTEST    := $(BIN)/python -m pytest -q -W error -n $(WORKERS) --maxprocesses 8
@@ -31,7 +31,7 @@ $(INSTALLED)-%: pyproject.toml constraints.txt
 
 demo: $(INSTALLED)-demo
 	$(BIN)/fedquilt $(DEMO)
-	@echo "The run, its figures and its report are in $(OUT)"
+	@echo "The runs and their figures are in $(OUT)"
 
 lint: $(INSTALLED)-test
 	$(BIN)/python -m ruff check .

@@ -12,12 +12,33 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .compare import compare
     from .cover import Axis, Cover, mean, put, take
+    from .export import export, load
     from .key import Key
     from .model import Model, model
-    from .run import Run, run
+    from .run import Run, resume, run
+    from .study import Study
+    from .tune import tune
 
-__all__ = ["Axis", "Cover", "Key", "Model", "Run", "mean", "model", "put", "run", "take"]
+__all__ = [
+    "Axis",
+    "Cover",
+    "Key",
+    "Model",
+    "Run",
+    "Study",
+    "compare",
+    "export",
+    "load",
+    "mean",
+    "model",
+    "put",
+    "resume",
+    "run",
+    "take",
+    "tune",
+]
 __version__ = "0.1.0"
 
 _HOME = {
@@ -26,11 +47,17 @@ _HOME = {
     "Key": "key",
     "Model": "model",
     "Run": "run",
+    "Study": "study",
+    "compare": "compare",
+    "export": "export",
+    "load": "export",
     "mean": "cover",
     "model": "model",
     "put": "cover",
+    "resume": "run",
     "run": "run",
     "take": "cover",
+    "tune": "tune",
 }
 
 

@@ -60,6 +60,9 @@ def _record(prepared: Prepared) -> dict[str, Any]:
             "fingerprint": prepared.data.fingerprint,
             "clients": len(prepared.data),
             "test doubles as validation": prepared.data.doubles,
+            "unseen": sorted(prepared.data.unseen),
+            "repeats": prepared.data.repeats,
+            "files": dict(prepared.data.data.files),
         },
         "model": {
             "name": sim.model.name,

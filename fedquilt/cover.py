@@ -53,7 +53,71 @@ class Axis:
         return (rows[:, :, None] * self.block + torch.arange(self.block)).flatten()
 
 
-Axes = Mapping[str, tuple[Axis | None, ...]]
+# What one axis is made of: units; parts one after another, of which a number stands for entries of no group; neither.
+Along = Axis | tuple[Axis | int, ...] | None
+Axes = Mapping[str, tuple[Along, ...]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where units of a group stand: on axis ``dim`` of tensor ``name``, ``length`` entries from ``start`` on."""
+
+    name: str
+    dim: int
+    axis: Axis
+    start: int
+    length: int
+
+    @property
+    def units(self) -> int:
+        """How many units the group has."""
+        return self.axis.units(self.length)
+
+    def entries(self, units: Tensor) -> Tensor:
+        """The entries that belong to ``units``, in unit order."""
+        return self.start + self.axis.entries(units, self.length)
+
+
+def places(axes: Axes, shapes: Shapes) -> Iterator[Place]:
+    """Where the units of all groups stand."""
+    sizes = group_sizes(axes, shapes)
+    for k, row in axes.items():
+        for d, (along, n) in enumerate(zip(row, shapes[k], strict=True)):
+            for a, start, length in laid(along, n, sizes):
+                if a is not None:
+                    yield Place(k, d, a, start, length)
+
+
+def laid(along: Along, n: int, sizes: Mapping[str, int]) -> Iterator[tuple[Axis | None, int, int]]:
+    """The parts of an axis of ``n`` entries: whose units (None: nobody's), from where on, how many entries."""
+    if not isinstance(along, tuple):
+        yield along, 0, n
+        return
+    start = 0
+    for a in along:
+        length = a if isinstance(a, int) else sizes[a.group] * a.block * a.repeat
+        yield None if isinstance(a, int) else a, start, length
+        start += length
+    if start != n:
+        raise ValueError(f"an axis has {n} entries, its parts {along} have {start}")
+
+
+def group_sizes(axes: Axes, shapes: Shapes) -> dict[str, int]:
+    """How many units each group has; a group that stands beside others on one axis stands alone on another."""
+    found: dict[str, tuple[int, str]] = {}
+    beside: dict[str, str] = {}
+    for k, row in axes.items():
+        for a, n in zip(row, shapes[k], strict=True):
+            if isinstance(a, tuple):
+                beside |= {part.group: k for part in a if isinstance(part, Axis)}
+            elif a is not None:
+                units, where = found.setdefault(a.group, (a.units(n), k))
+                if units != a.units(n):
+                    raise ValueError(f"group {a.group} has {units} units in {where} and {a.units(n)} in {k}")
+    if lost := beside.keys() - found.keys():
+        group = min(lost)
+        raise ValueError(f"{group} stands only beside others, as in {beside[group]}: its number of units is not known")
+    return {group: n for group, (n, _) in found.items()}
 
 
 def count_units(ratio: float, n: int) -> int:
@@ -159,6 +223,20 @@ class Span:
         return block(self.shape, tuple(both(a, b) for a, b in zip(self.axes, other.axes, strict=True)))
 
 
+def _chosen(laid: Iterable[tuple[Axis | None, int, int]], units: Mapping[str, Tensor]) -> Tensor | None:
+    """The entries of the chosen units on an axis of such parts; None if it has none of these groups."""
+    out, some = [], False
+    for a, start, length in laid:
+        if a is None or a.group not in units:
+            out.append(torch.arange(start, start + length))
+            continue
+        some, own = True, a.entries(units[a.group], length)
+        if len(own) and not 0 <= int(own.min()) <= int(own.max()) < length:  # they would be another part's
+            raise ValueError(f"positions {int(own.min())}..{int(own.max())} do not fit an axis of {length}")
+        out.append(start + own)
+    return torch.cat(out) if some else None
+
+
 def _run(a: Tensor | None, n: int) -> slice | None:
     """The slice that a sorted index vector is, or None if it has gaps."""
     if a is None:
@@ -231,18 +309,17 @@ class Cover:
     @staticmethod
     def units(p: Params | Shapes, axes: Axes, units: Mapping[str, Tensor]) -> Cover:
         """These units of each group; groups not named, and axes of no group, stay whole."""
-        cache: dict[tuple[Axis, int], Tensor] = {}
+        shapes = _shapes(p)
+        mixed = any(isinstance(a, tuple) for row in axes.values() for a in row)
+        sizes = group_sizes({k: row for k, row in axes.items() if k in shapes}, shapes) if mixed else {}
+        cache: dict[tuple[Along, int], Tensor | None] = {}
 
-        def entries(a: Axis | None, n: int) -> Tensor | None:
-            if a is None or a.group not in units:
-                return None
-            if (a, n) not in cache:
-                cache[a, n] = a.entries(units[a.group], n)
-            return cache[a, n]
+        def entries(along: Along, n: int) -> Tensor | None:
+            if (along, n) not in cache:
+                cache[along, n] = _chosen(laid(along, n, sizes), units)
+            return cache[along, n]
 
-        return Cover(
-            {k: block(s, tuple(map(entries, axes.get(k, (None,) * len(s)), s))) for k, s in _shapes(p).items()}
-        )
+        return Cover({k: block(s, tuple(map(entries, axes.get(k, (None,) * len(s)), s))) for k, s in shapes.items()})
 
     @staticmethod
     def masks(masks: Mapping[str, Tensor]) -> Cover:
@@ -398,7 +475,8 @@ def _varint(n: int) -> bytes:
 
 def _varints(numbers: np.ndarray) -> bytes:
     """Many at once."""
-    groups = numbers[:, None] >> np.arange(0, 63, 7)
+    most = int(numbers.max(initial=1))
+    groups = numbers[:, None] >> np.arange(0, most.bit_length(), 7)
     used = groups > 0
     used[:, 0] = True
     return (groups & 127 | (groups > 127) * 128)[used].astype(np.uint8).tobytes()
@@ -415,49 +493,49 @@ def _pack_set(bits: np.ndarray) -> bytes:
     return b"\x00" + bitmap
 
 
-def _decode(data: bytes, shapes: Shapes | None) -> Cover:
-    at = 0
-    # what may be claimed: an index vector for each axis, a mask for each tensor, each of its size
-    axes = [n for s in shapes.values() for n in s] if shapes is not None else None
+class _Reader:
+    """Reads from the left what the functions above have written."""
 
-    def raw(n: int) -> bytes:
-        nonlocal at
-        if n > len(data) - at:
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def raw(self, n: int) -> bytes:
+        if n > len(self.data) - self.at:
             raise ValueError("cut short")
-        at += n
-        return data[at - n : at]
+        self.at += n
+        return self.data[self.at - n : self.at]
 
-    def varint() -> int:
+    def varint(self) -> int:
         n = shift = 0
         while True:
-            byte = raw(1)[0]
+            byte = self.raw(1)[0]
             n |= (byte & 127) << shift
             if byte < 128:
                 return n
             if (shift := shift + 7) > 62:
                 raise ValueError("a number too large")
 
-    def varints(count: int) -> np.ndarray:
-        here = np.frombuffer(data, np.uint8, min(9 * count, len(data) - at), at)
-        ends = np.flatnonzero(here < 128)[:count]
+    def varints(self, count: int) -> np.ndarray:
+        rest = len(self.data) - self.at
+        ends = np.flatnonzero(np.frombuffer(self.data, np.uint8, min(9 * count, rest), self.at) < 128)[:count]
         if len(ends) < count:
             raise ValueError("cut short, or a number too large")
-        here = np.frombuffer(raw(int(ends[-1]) + 1), np.uint8)
+        here = np.frombuffer(self.raw(int(ends[-1]) + 1), np.uint8)
         starts = np.append(0, ends[:-1] + 1)
         shifts = 7 * (np.arange(len(here)) - np.repeat(starts, ends - starts + 1))
         if shifts.max() > 56:
             raise ValueError("a number too large")
         return np.add.reduceat((here & 127).astype(np.int64) << shifts, starts)
 
-    def positions(n: int) -> np.ndarray:
+    def positions(self, n: int) -> np.ndarray:
         if n > 1 << 32:
             raise ValueError(f"{n} positions are more than any tensor has")
-        if raw(1) == b"\x00":
-            bits: np.ndarray = np.unpackbits(np.frombuffer(raw((n + 7) // 8), np.uint8), bitorder="little")[:n]
+        if self.raw(1) == b"\x00":
+            bits: np.ndarray = np.unpackbits(np.frombuffer(self.raw((n + 7) // 8), np.uint8), bitorder="little")[:n]
             return bits.astype(bool)
-        if not 0 < 2 * (count := varint()) < (n + 7) // 8:
+        if not 0 < 2 * (count := self.varint()) < (n + 7) // 8:
             raise ValueError("no runs, or so many that a bitmap is shorter")
-        edges = np.cumsum(varints(2 * count))
+        edges = np.cumsum(self.varints(2 * count))
         if int(edges[-1]) > n:
             raise ValueError("a run outside the axis")
         turns = np.zeros(n + 1, bool)
@@ -465,33 +543,38 @@ def _decode(data: bytes, shapes: Shapes | None) -> Cover:
         out: np.ndarray = np.logical_xor.accumulate(turns)[:n]
         return out
 
-    if raw(2) != b"C1":
+
+def _decode(data: bytes, shapes: Shapes | None) -> Cover:
+    r = _Reader(data)
+    # what may be claimed: an index vector for each axis, a mask for each tensor, each of its size
+    axes = [n for s in shapes.values() for n in s] if shapes is not None else None
+    if r.raw(2) != b"C1":
         raise ValueError("not a cover")
     sets: list[tuple[int, Tensor]] = []
-    for _ in range(varint()):
-        n = varint()
+    for _ in range(r.varint()):
+        n = r.varint()
         if axes is not None and (n not in axes or len(sets) == len(axes)):
             raise ValueError(f"an index vector of {n} positions for an axis that was not agreed on")
-        sets.append((n, torch.from_numpy(np.flatnonzero(positions(n)))))
+        sets.append((n, torch.from_numpy(np.flatnonzero(r.positions(n)))))
     spans: dict[str, Span | None] = {}
-    for _ in range(varint()):
-        name = raw(varint()).decode()
+    for _ in range(r.varint()):
+        name = r.raw(r.varint()).decode()
         if spans and name <= next(reversed(spans)):  # so none is unpacked twice
             raise ValueError("names out of order")
-        shape = tuple(varint() for _ in range(raw(1)[0]))
+        shape = tuple(r.varint() for _ in range(r.raw(1)[0]))
         if shapes is not None and shapes.get(name) != shape:
             raise ValueError(f"{name} of shape {shape} is none of the tensors agreed on")
-        kind = raw(1)
+        kind = r.raw(1)
         if kind == b"\x02":
-            spans[name] = masked(torch.from_numpy(positions(math.prod(shape))).view(shape))
+            spans[name] = masked(torch.from_numpy(r.positions(math.prod(shape))).view(shape))
         elif kind == b"\x01":
-            picks = [varint() for _ in shape]
+            picks = [r.varint() for _ in shape]
             if any(i and sets[i - 1][0] != n for i, n in zip(picks, shape, strict=True)):
                 raise ValueError(f"{name}: an index vector of another axis")
             spans[name] = block(shape, tuple(sets[i - 1][1] if i else None for i in picks))
         else:
             spans[name] = block(shape, (None,) * len(shape))
-    if at != len(data):
+    if r.at != len(data):
         raise ValueError("bytes after the end")
     return Cover(spans)
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .cover import Axis, Params, count_units, take
+from .cover import Axis, Params, count_units, laid, take
 from .key import Key
 from .model import Model, drawing
 from .models import MODELS, BatchNorm, GroupNorm, LayerNorm, build
@@ -34,21 +34,24 @@ def widen(
     are then, to the bit, the net that there was.  A tensor's second axis is taken to be what reads.
     """
     wider = resized(model, units, key.at("model"))
-    out = dict(params)
+    out, sizes = dict(params), dict(model.groups)
     for group, m in units.items():
-        n = model.groups[group]
+        n = sizes[group]
         if m < n:
             raise ValueError(f"group {group} has {n} units: widening does not make them {m}")
         source = torch.arange(m) % n
-        for k, row in model.axes.items():
-            owner = model.net.get_submodule(k.rpartition(".")[0])
-            for d, a in enumerate(row):
-                if a is None or a.group != group or m == n:
-                    continue
-                copyable(owner, a, n, m)
-                out[k] = out[k].index_select(d, a.entries(source, out[k].shape[d]))
-                if reads(owner, d):
-                    out[k] = divided(out[k], d, a, source, n, key.at(k, d) if shared else None)
+        for k, d in dict.fromkeys((p.name, p.dim) for p in model.places if p.axis.group == group and m > n):
+            owner, wide = model.net.get_submodule(k.rpartition(".")[0]), []
+            for a, start, length in laid(model.axes[k][d], out[k].shape[d], sizes):
+                part = out[k].narrow(d, start, length)
+                if a is not None and a.group == group:
+                    copyable(owner, a, n, m)
+                    part = part.index_select(d, a.entries(source, length))
+                    if reads(owner, d):
+                        part = divided(part, d, a, source, n, key.at(k, d, start) if shared else None)
+                wide.append(part)
+            out[k] = torch.cat(wide, d)
+        sizes[group] = m
     return wider, {k: out[k] for k in wider.shapes}
 
 

@@ -38,7 +38,7 @@ class Code(StrEnum):
     | STALE_ROUND   | an answer to another round                                                     |
     | DUPLICATE     | this order has had its reply                                                   |
     | PLAN_MISMATCH | an answer to another order, or a cover that is not granted: its kind, its      |
-    |               | place, no cover at all, or the order's own spelt out                           |
+    |               | place, no cover at all, or the order's own spelled out                           |
     | BAD_KEYS      | a dtype too many or too few, an extra that is not granted, or other metrics    |
     |               | than those granted: one more, or one missing                                   |
     | BAD_SHAPE     | an extra of another shape                                                      |
@@ -89,8 +89,9 @@ class _Broken(Exception):
         super().__init__(code, reason)
         self.code = code
         # a stranger's words may be in it: one line, no control characters, not long
-        line = "".join(c if c.isprintable() else "?" for c in str(reason))
-        self.reason = line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."
+        text = str(reason)
+        short = text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
+        self.reason = "".join(c if c.isprintable() else "?" for c in short)
 
 
 def admit(data: bytes, order: Order, sender: int, answered: bool = False, norm: float = math.inf) -> Reply | Rejection:
@@ -101,7 +102,7 @@ def admit(data: bytes, order: Order, sender: int, answered: bool = False, norm: 
     piece together: what came less what the order sent.  A coordinate that the order did not send
     counts with its full value: left out it would be unbounded.  Integers and extras do not count.
 
-    A cover may be just the order's (and then must not be spelt out), or lie inside the grant's
+    A cover may be just the order's (and then must not be spelled out), or lie inside the grant's
     outer cover in a form that is granted; a mask that happens to be a block or whole, and a block
     that happens to be whole, is one nevertheless.  Tensors that the order sent come back in the dtype in
     which it sent them.  Others come in the float dtype, or the integer dtype, of those that it sent; where

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,16 +70,19 @@ class Result:
             **total,
             "scores": self.history.at(),
             "best": {"round": best, "picked on": split, "scores": self.history.at(best)},
-            "whose": whose(self.rounds, len({r["client"] for r in self.history.scores} - {None})),
+            "whose": whose(
+                {self.rounds}, len({r["client"] for r in self.history.scores if "population" not in r} - {None})
+            ),
         }
 
 
-def whose(round: int, clients: int) -> dict[str, str]:
+def whose(rounds: Collection[int], clients: int) -> dict[str, str]:
     """What every figure of accuracy must say of itself; the split stands beside it."""
+    last = f"round {max(rounds)}" if len(rounds) == 1 else f"the last round ({min(rounds)} to {max(rounds)})"
     return {
         "population": f"all {clients} clients, selected or not, each on its own data",
         "model": "served: the one that a client would use now",
-        "moment": f"after round {round}, with no further training but what serving takes",
+        "moment": f"after {last}, with no further training but what serving takes",
         "pick": "the last round",
         "mean": "over clients, unweighted",
     }

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .cover import Axes, Axis, Cover, Params, Shapes, count_units, take
+from .cover import Axes, Axis, Cover, Params, Place, Shapes, count_units, group_sizes, places, take
 from .key import Key
 
 __all__ = ["Axis", "Model", "model"]
@@ -44,17 +44,14 @@ class Model:
         shapes = self.shapes
         for k, table in self.axes.items():
             if k not in shapes:
+                same = self.net.state_dict(keep_vars=True).get(k)
+                for name, t in tensors(self.net).items():
+                    if t is same:
+                        raise ValueError(f"the axes table names {k}, which is another name of {name}: name that one")
                 raise ValueError(f"the axes table names {k}, which the net does not have")
             if len(table) != len(shapes[k]):
                 raise ValueError(f"{k} has {len(shapes[k])} axes, its table row has {len(table)}")
-        sizes: dict[str, tuple[int, str]] = {}
-        for k, table in self.axes.items():
-            for a, n in zip(table, shapes[k], strict=True):
-                if a is None:
-                    continue
-                units, where = sizes.setdefault(a.group, (a.units(n), k))
-                if units != a.units(n):
-                    raise ValueError(f"group {a.group} has {units} units in {where} and {a.units(n)} in {k}")
+        _ = self.places  # finding them checks that all sizes fit
 
     @property
     def name(self) -> str:
@@ -64,7 +61,7 @@ class Model:
     @cached_property
     def shapes(self) -> Shapes:
         """The full shape of every tensor, buffers included, in the order of their names."""
-        return {k: tuple(v.shape) for k, v in sorted(self.net.state_dict().items())}
+        return {k: tuple(v.shape) for k, v in sorted(tensors(self.net).items())}
 
     @cached_property
     def trainable(self) -> frozenset[str]:
@@ -85,11 +82,16 @@ class Model:
     @cached_property
     def groups(self) -> dict[str, int]:
         """How many units each group has."""
-        return {a.group: a.units(n) for k, t in self.axes.items() for a, n in zip(t, self.shapes[k], strict=True) if a}
+        return group_sizes(self.axes, self.shapes)
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """Where the units of all groups stand, in the order of the table."""
+        return tuple(places(self.axes, self.shapes))
 
     @cached_property
     def _initial(self) -> Params:
-        return {k: v.detach().clone() for k, v in sorted(self.net.state_dict().items())}
+        return {k: v.detach().clone() for k, v in sorted(tensors(self.net).items())}
 
     def params(self) -> Params:
         """The net's tensors as they were built (shared, never to be changed in place)."""
@@ -124,18 +126,20 @@ class Model:
     def units(self, cover: Cover) -> dict[str, Tensor]:
         """The units of each group that a cover made by :meth:`cover` keeps."""
         out: dict[str, Tensor] = {}
-        for k, table in self.axes.items():
-            if k not in cover:
+        for place in self.places:
+            a = place.axis
+            if place.name not in cover or a.group in out:
                 continue
-            for d, a in enumerate(table):
-                if a is None or a.group in out:
-                    continue
-                s = cover[k]
-                if s.mask is not None:
-                    raise ValueError(f"{k} is covered by a mask of coordinates, not by units")
-                kept = None if s.axes is None else s.axes[d]
-                n = self.groups[a.group]
-                out[a.group] = torch.arange(n) if kept is None else (kept // a.block % n).unique()
+            s = cover[place.name]
+            if s.mask is not None:
+                raise ValueError(f"{place.name} is covered by a mask of coordinates, not by units")
+            kept = None if s.axes is None else s.axes[place.dim]
+            n = self.groups[a.group]
+            if kept is None:
+                out[a.group] = torch.arange(n)
+            else:
+                own = kept[(kept >= place.start) & (kept < place.start + place.length)] - place.start
+                out[a.group] = (own // a.block % n).unique()
         return out
 
     def complete(self, cover: Cover) -> Cover:
@@ -187,7 +191,7 @@ class Model:
         if k not in self._shallow:
             net: Any = self.net
             cut = net.upto(self.stages[k - 1])
-            axes = {name: self.axes[name] for name in cut.state_dict() if name in self.axes}
+            axes = {name: self.axes[name] for name in tensors(cut) if name in self.axes}
             spec = {**self.spec, "depth": k} if self.spec else {}
             self._shallow[k] = Model(cut, axes, self.exits[k - 1], self.stages[:k], spec, self.exits[: k - 1])
         return self._shallow[k]
@@ -205,15 +209,13 @@ class Model:
         if min(units.values(), default=1) < 1:
             raise ValueError(f"a group has one unit at least: {dict(units)}")
 
-        def size(a: Axis | None, n: int) -> int:
-            return n if a is None or a.group not in units else units[a.group] * a.block * a.repeat
-
-        shapes = dict(self.shapes)
-        for k, row in self.axes.items():
-            shapes[k] = tuple(size(a, n) for a, n in zip(row, shapes[k], strict=True))
+        shapes = {k: list(s) for k, s in self.shapes.items()}
+        for p in self.places:
+            n = p.units
+            shapes[p.name][p.dim] += (units.get(p.axis.group, n) - n) * p.axis.block * p.axis.repeat
         net = deepcopy(self.net)
         with drawing(key):
-            reshape(net, shapes)
+            reshape(net, {k: tuple(s) for k, s in shapes.items()})
         old: Any = self.spec.get("units", {})
         return replace(self, net=net, spec={**self.spec, "units": {**old, **units}} if self.spec else {})
 
@@ -227,12 +229,23 @@ def drawing(key: Key) -> Iterator[None]:
         yield
 
 
+def tensors(net: nn.Module) -> Params:
+    """The net's own tensors, buffers included; one that layers share has the first of its names alone."""
+    found: dict[int, tuple[str, Tensor]] = {}
+    for name, t in net.state_dict(keep_vars=True).items():
+        if isinstance(t, Tensor):
+            found.setdefault(id(t), (name, t))
+    return dict(found.values())
+
+
 def reshape(net: nn.Module, shapes: Shapes) -> None:
     """Give the net's tensors these shapes, in place; a layer with a tensor of another shape draws all of its own."""
+    before = tensors(net)
+    asked = {id(t): shapes.get(name, tuple(t.shape)) for name, t in before.items()}
     fresh: dict[int, Tensor] = {}  # tensors that layers share stay shared
     for prefix, layer in net.named_modules():
         own = dict([*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)])
-        wanted = {k: shapes.get(f"{prefix}.{k}" if prefix else k, tuple(t.shape)) for k, t in own.items()}
+        wanted = {k: asked.get(id(t), tuple(t.shape)) for k, t in own.items()}
         changed = [k for k, t in own.items() if tuple(t.shape) != wanted[k]]
         if not changed:
             continue

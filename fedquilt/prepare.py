@@ -6,13 +6,15 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 
 from . import models
 from .data import shard, sources
+from .data.drift import parse as parse_drift
 from .data.partition import parse as parse_partition
 from .data.shard import Shards, deal
 from .data.sources import Dataset
@@ -21,7 +23,7 @@ from .drive.site import Here
 from .engine import Setup
 from .engine.serial import Serial
 from .fit import call
-from .fleet import tiers
+from .fleet import AVAILABILITY, STRAGGLERS, Fleet, muster
 from .key import Key
 from .method import Method
 from .methods import build as build_method
@@ -36,8 +38,7 @@ from .store import InRam, Memories
 from .task import NextToken
 from .types import Schedule, Stop
 
-
-FREE = ("rounds", "engine")  # settings that may change when a run is resumed: it stays the same run
+FREE = ("rounds", "engine", "data_dir")  # settings that may change when a run is resumed: it stays the same run
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,20 +73,21 @@ def prepare(run: Run, memories: Memories | None = None) -> Prepared:
     """Make and check all that the run is about, before any work."""
     torch.set_num_threads(1)  # from the first operation on: a process forked later then has no threads to miss
     key = Key(run.seed)
-    engine: Serially | Processes = chosen(run.engine, ENGINES, "engine")
+    engine: Serially | Processes = _asked("engine", chosen, run.engine, ENGINES, "engine")
     method = _method(run)
     run = resolved(run)
-    data = run.data if isinstance(run.data, Dataset) else _asked(sources.load, run.data)
-    partition, shares = _asked(parse_partition, run.partition), _asked(shard.parse, run.split)
-    shards = _asked(deal, data, run.clients, partition, key.at("data"), shares)
+    shards = dealt(run)
+    data = shards.data
+    run = replace(run, partition=sharing(run, data))
     model = _model(run, data, key)
     setup = Setup.resolve(model, run.engine)
-    sizes = {i: shards.counts(i)["train"] for i in shards.clients}
-    fleet = _asked(tiers, sizes, run.widths, key.at("fleet"))
+    sizes = shards.sizes()
+    fleet = _fleet(run, sizes, key.at("fleet"))
     name = _identity(run, shards.fingerprint)
     answering = Serial(shards, setup)
-    here = Here(method.local, model, data.task, fleet.devices, shards, answering, memories or InRam())
-    sim = Simulator(method, model, fleet, key, here, name, run.bound)
+    here = Here(method.local, model, data.task, fleet, shards, answering, memories or InRam())
+    sizes_at = shards.sizes if run.drift else None
+    sim = Simulator(method, model, fleet, key, here, name, run.bound, shards.unseen, sizes_at)
     return Prepared(run, sim, here, shards, setup, engine)
 
 
@@ -96,14 +98,37 @@ def resolved(run: Run) -> Run:
     return replace(run, method=dict(_named(run).spec))
 
 
-def _asked(make: Any, *args: Any) -> Any:
-    """What a function makes of a person's words; what it objects to is the person's to mend."""
+def dealt(run: Run) -> Shards:
+    """The data of a run, shared out among its clients."""
+    data = run.data if isinstance(run.data, Dataset) else _asked("data", sources.load, run.data, run.data_dir)
+    partition = _asked("partition", parse_partition, sharing(run, data))
+    shares, drift = _asked("split", shard.parse, run.split), _asked("drift", parse_drift, run.drift)
+    key = Key(run.seed).at("data")
+    shards: Shards = _asked("clients", deal, data, run.clients, partition, key, shares, drift, run.unseen)
+    return shards
+
+
+def sharing(run: Run, data: Dataset) -> str:
+    """The partition of a run: what the data say, if the run does not."""
+    return data.partition if run.partition == "auto" else run.partition
+
+
+def _asked(setting: str, make: Callable[..., Any], *args: Any) -> Any:
+    """What a function makes of a person's words; what it objects to is the person's to mend, in this setting."""
     try:
         return make(*args)
-    except BadSetting:
-        raise
     except ValueError as error:
-        raise BadSetting(str(error)) from error
+        raise BadSetting(str(error), setting) from error
+
+
+def _fleet(run: Run, sizes: Mapping[int, int], key: Key) -> Fleet:
+    fleet: Fleet = _asked("fleet", muster, run.fleet, sizes, key)
+    fleet = replace(
+        fleet,
+        present=_asked("availability", chosen, run.availability, AVAILABILITY, "availability"),
+        stragglers=_asked("stragglers", chosen, run.stragglers, STRAGGLERS, "stragglers"),
+    )
+    return cast(Fleet, _asked("dropout", partial(replace, fleet, dropout=run.dropout)))
 
 
 def _named(run: Run) -> Method:
@@ -116,15 +141,15 @@ def _named(run: Run) -> Method:
 def _method(run: Run) -> Method:
     method = _named(run)
     if run.stop:
-        stop: Stop = chosen(run.stop, STOPS, "stop")
+        stop: Stop = _asked("stop", chosen, run.stop, STOPS, "stop")
         method = replace(method, stop=stop)
     if run.schedule:
-        name, given = named(run.schedule, SCHEDULES, "schedule")
+        name, given = _asked("schedule", named, run.schedule, SCHEDULES, "schedule")
         kept = {k: getattr(method.schedule, k) for k in settings(SCHEDULES[name]) if hasattr(method.schedule, k)}
-        schedule: Schedule = build_part(SCHEDULES[name], kept | given, f"schedule {run.schedule!r}")
+        schedule: Schedule = _asked("schedule", build_part, SCHEDULES[name], kept | given, f"schedule {run.schedule!r}")
         method = replace(method, schedule=schedule)
     if run.norm:
-        _asked(norm_policy, run.norm)
+        _asked("norm", norm_policy, run.norm)
         method = replace(method, norm=run.norm)
     return method
 
@@ -135,7 +160,7 @@ def _model(run: Run, data: Dataset, key: Key) -> Model:
         model = run.model
     else:
         text = _auto(data) if run.model == "auto" else run.model
-        name, given = named(text, models.MODELS, "model")
+        name, given = _asked("model", named, text, models.MODELS, "model")
         known = settings(models.MODELS[name])
         shape = {
             "input": data.shape,
@@ -144,22 +169,25 @@ def _model(run: Run, data: Dataset, key: Key) -> Model:
             "vocabulary": data.classes,
         }
         given = {k: v for k, v in shape.items() if k in known} | given
-        model = _asked(models.build, {"name": name, **given}, key.at("model"))
+        model = _asked("model", models.build, {"name": name, **given}, key.at("model"))
     try:
         with torch.no_grad():
             model.net.eval()
-            out = call(model.net, model.params(), data.x[:2]).logits
+            out = call(model.net, model.params(), data.prepare(data.x[:2])).logits
             data.task.tally(out, data.y[:2])
     except (RuntimeError, ValueError, IndexError) as error:
         reason = str(error).splitlines()[0]
         raise BadSetting(
             f"the model {model.name} does not take the samples of {data.name}, which have shape {data.shape} "
-            f"and {data.classes} classes: {reason}"
+            f"and {data.classes} classes: {reason}",
+            "model",
         ) from error
     return model
 
 
 def _auto(data: Dataset) -> str:
+    if data.model:
+        return data.model
     if isinstance(data.task, NextToken):
         return "lstm"
     return "cnn:conv=16,32" if len(data.shape) == 3 else "mlp"

@@ -36,9 +36,14 @@ class Run:
     :param data: the name of a data set, or a data set
     :param model: a name with settings (``"cnn:conv=16,32"``) or a model; with ``auto`` the data say which
     :param clients: how many clients the data are shared out among
-    :param partition: who gets which samples
+    :param partition: who gets which samples: ``auto`` (what suits the data), ``dirichlet:0.1``, ``natural``, ...
     :param split: train/validation/test of each client in per cent; in 70/0/30 the test part doubles as validation
-    :param widths: the tiers that clients are spread over: shares of the model that a device can carry
+    :param unseen: a share of the clients that never train; they are scored before and after adaptation
+    :param drift: how data change over the rounds: ``repartition:every=40``; several are joined by +
+    :param fleet: the clients' devices: ``tiers:WIDTHS``, ``levels:high``, ``profiles:NAMES``, ``phones128``
+    :param availability: when a client is there: ``always``, ``random:0.5``, ``day-night``, ``trace:FILE``
+    :param dropout: how likely a client that has started never answers
+    :param stragglers: who takes longer than its device says: ``random:SHARE:FACTOR``, ``fixed:SHARE:FACTOR``
     :param rounds: how many rounds
     :param seed: of all randomness
     :param engine: who does the work
@@ -47,15 +52,21 @@ class Run:
     :param norm: the policy of normalisation statistics; empty: the method's own
     :param eval_every: every client's model is scored after so many rounds (0: only at the end)
     :param bound: the longest update that the guard lets pass
+    :param data_dir: the folder that holds data sets; empty: the one that FEDQUILT_DATA names
     """
 
     method: Method | Mapping[str, Any] | str = "fedavg"
     data: Dataset | str = "digits"
     model: Model | str = "auto"
     clients: int = 20
-    partition: str = "dirichlet:0.3"
+    partition: str = "auto"
     split: str = "60/10/30"
-    widths: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 1.0)
+    unseen: float = 0.0
+    drift: str = ""
+    fleet: str = "tiers:0.2,0.4,0.6,0.8,1"
+    availability: str = "always"
+    dropout: float = 0.0
+    stragglers: str = "none"
     rounds: int = 30
     seed: int = 0
     engine: str = "serial"
@@ -64,13 +75,15 @@ class Run:
     norm: str = ""
     eval_every: int = 10
     bound: float = math.inf
+    data_dir: str = ""
 
     def __post_init__(self) -> None:
         for name, least in (("clients", 1), ("rounds", 0), ("eval_every", 0)):
             if getattr(self, name) < least:
                 raise BadSetting(f"{name} is at least {least}, not {getattr(self, name)}", name)
-        if not self.widths:
-            raise BadSetting("widths is empty: clients need one tier at least, such as 1.0", "widths")
+
+        if not 0 <= self.unseen < 1:
+            raise BadSetting(f"unseen is a share of the clients, from 0 to below 1, not {self.unseen}", "unseen")
 
     def plain(self) -> dict[str, Any]:
         """The run as settings fit for JSON; what Python made is there by its own record, else as its text."""
@@ -81,7 +94,7 @@ class Run:
                 said[name] = dict(thing.spec) or {"made in Python": repr(thing)}
         if not isinstance(self.data, str):
             said["data"] = {"made in Python": self.data.name}
-        return said | {"widths": list(self.widths), "bound": None if math.isinf(self.bound) else self.bound}
+        return said | {"bound": None if math.isinf(self.bound) else self.bound}
 
     @staticmethod
     def of(settings: Mapping[str, Any], where: str = "the run") -> Run:
@@ -122,7 +135,7 @@ def slug(run: Run) -> str:
     said = run.plain()
     method = said["method"] if isinstance(said["method"], str) else str(said["method"].get("name", "own"))
     words = [method, said["data"] if isinstance(said["data"], str) else "own", f"s{run.seed}"]
-    del said["engine"]  # engines give the same run
+    del said["engine"], said["data_dir"]  # engines give the same run, and so do the same data elsewhere
     digest = blake2b(json.dumps(said, sort_keys=True, default=str).encode(), digest_size=4).hexdigest()
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join([*words, digest]))
 

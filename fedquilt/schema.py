@@ -14,7 +14,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, Literal, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -81,7 +81,9 @@ def check(
             raise BadSetting(
                 f"{what} has no setting {name!r}; {nearest(name, [*known, *also])}Its settings are: {some}", name
             )
-        out[name] = coerce(value, hint(builder, name), f"{what}: {name}", name)
+        out[name] = value = coerce(value, hint(builder, name), f"{what}: {name}", name)
+        if isinstance(value, float) and math.isinf(value) and known[name].default != math.inf:
+            raise BadSetting(f"{what}: {name} is a finite number, not {value}", name)
     missing = [n for n, p in known.items() if p.default is p.empty and n not in out and p.kind is not p.VAR_KEYWORD]
     if missing:
         raise BadSetting(f"{what} needs a value for {', '.join(missing)}")
@@ -99,7 +101,7 @@ def build(builder: Callable[..., T], given: Mapping[str, object], what: str, als
 
 def coerce(value: object, kind: Any, where: str, key: str = "") -> Any:
     """The value in a type: text becomes numbers, truth values and lists of them, ``none`` becomes None."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     options = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
     if isinstance(value, str):
@@ -110,12 +112,19 @@ def coerce(value: object, kind: Any, where: str, key: str = "") -> Any:
     if isinstance(value, bool) and bool not in options:
         raise BadSetting(f"{where} is {spoken(kind)}, not {str(value).lower()}", key)
     try:
-        out = TypeAdapter(kind).validate_python(value)
+        out = _adapter(kind).validate_python(value)
     except ValidationError as error:
         raise BadSetting(f"{where} is {spoken(kind)}, not {value!r}", key) from error
     if isinstance(out, float) and math.isnan(out):
         raise BadSetting(f"{where} is a number, not nan", key)
     return out
+
+
+@cache
+def _adapter(kind: Any) -> Any:
+    from pydantic import TypeAdapter  # here, because `list` needs none
+
+    return TypeAdapter(kind)
 
 
 def spoken(kind: Any) -> str:

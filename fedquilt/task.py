@@ -137,10 +137,9 @@ class NextToken:
     def tally(self, out: Tensor, y: Tensor) -> Tally:
         """Loss, hits and count over the scored tokens."""
         scored = self._scored(y)
-        each, weight = self.loss(out, y)
-        assert weight is not None
+        each = self.loss(out, y)[0].double()
         return {
-            "loss": (each * weight).double().sum(),
+            "loss": (each * scored.sum(1)).sum(),
             "n": scored.sum(),
             "hit": ((out.argmax(2) == y) & scored).sum(),
         }
@@ -151,7 +150,7 @@ class NextToken:
         loss = _mean_loss(tally)
         return {
             "loss": loss,
-            "accuracy": float(tally["hit"] / n),
+            "accuracy": float(tally["hit"].double() / n),
             "perplexity": float(torch.tensor(loss, dtype=torch.float64).exp()),
             "n": float(tally["n"]),
         }

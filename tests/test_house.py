@@ -38,9 +38,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("drive",),
     ("history",),
     ("run", "prepare", "conduct"),
+    ("stats", "jobs", "export"),
     ("file", "study", "compare", "tune"),
     ("report", "log", "deploy"),
-    ("cli",),
+    ("cli", "__main__"),
 )
 METHOD_BLIND = ("engine", "drive", "meter", "guard", "store", "parts", "data", "models", "fleet")
 

@@ -20,11 +20,16 @@ ROOT = Path(__file__).parents[1]
 TABLES: dict[str, tuple[str, str, int]] = {
     "methods": ("methods", "_BUILDERS", 0),
     "models": ("models", "MODELS", 0),
-    "data": ("data.sources", "SOURCES", 0),
+    "data": ("data.sources", "SOURCES", 1),
     "partitions": ("data.partition", "PARTITIONS", 3),
+    "drifts": ("data.drift", "DRIFTS", 0),
     "stops": ("parts.stop", "STOPS", 0),
     "schedules": ("parts.schedule", "SCHEDULES", 0),
     "norms": ("norm", "NORMS", 0),
+    "engines": ("prepare", "ENGINES", 0),
+    "fleets": ("fleet", "FLEETS", 0),
+    "availability": ("fleet", "AVAILABILITY", 0),
+    "stragglers": ("fleet", "STRAGGLERS", 0),
 }
 
 
@@ -66,8 +71,7 @@ class Source:
 def cards(kind: str) -> dict[str, Card]:
     """All cards of a kind, by name."""
     module, table, skip = TABLES[kind]
-    make = _method if kind == "methods" else _plain
-    return {name: make(kind, name, source, skip) for name, source in entries(module, table).items()}
+    return {name: _card(kind, name, source, skip) for name, source in entries(module, table).items()}
 
 
 def find(name: str) -> list[Card]:
@@ -126,67 +130,18 @@ def _imported(module: str, node: ast.ImportFrom) -> str:
 
 
 # ---- from a definition to its card
-def _plain(kind: str, name: str, source: Source, skip: int) -> Card:
+def _card(kind: str, name: str, source: Source, skip: int) -> Card:
     if isinstance(source.node, ast.expr):
         said = {k.arg: ast.unparse(k.value) for k in getattr(source.node, "keywords", []) if k.arg}
-        return Card(kind, name, ", ".join(f"{k} {v}" for k, v in said.items()), "", (), {})
-    doc = _doc(source.node)
-    return Card(kind, name, sentence(doc), doc, tuple(settings(source))[skip:])
+        return Card(kind, name, ", ".join(f"{k} {v}" for k, v in said.items()), "", ())
+    doc = doc_of(source.node)
+    known = tuple(settings(source))[skip:]
+    if kind != "methods":
+        return Card(kind, name, sentence(doc), doc, known)
+    from .anatomy import facts  # which stands on this module
 
-
-def _method(kind: str, name: str, source: Source, skip: int) -> Card:
-    assert isinstance(source.node, ast.FunctionDef)
-    doc = _doc(source.node)
-    cited = re.search(r"\(([^()]*\b(?:19|20)\d\d\b[^()]*)\)", doc)
     title = sentence(ast.get_docstring(tree(source.module)) or doc)
-    made = parts(source)
-    said = dict(re.findall(r"^:(family|sent|kept): *(.+)$", doc, re.MULTILINE))
-    facts = {
-        "title": re.split(r"[:(.]", doc)[0].strip(),
-        "family": said.get("family") or _family(made),
-        "paper": " ".join(cited[1].split()) if cited else "",
-        "sent": said.get("sent") or made["sent"],
-        "kept": said.get("kept") or made["kept"],
-    }
-    return Card(kind, name, title.partition(": ")[2] or title, doc, tuple(settings(source))[skip:], facts)
-
-
-def _family(made: dict[str, str]) -> str:
-    """Where a method stands, by what travels and what stays."""
-    if made["send"] == "Nothing":
-        return "no federation"
-    own = made["kept"] != "nothing"
-    if made["send"] == "Everything":
-        return "personal models" if own else "one global model"
-    return "personal sub-models" if own else "sub-models"
-
-
-def parts(source: Source) -> dict[str, str]:
-    """What a builder's parts send to a client and keep with it, in the words of the parts."""
-    calls = [n for n in ast.walk(source.node) if isinstance(n, ast.Call)]
-    said = {k.arg: k.value for c in calls for k in c.keywords if k.arg in ("send", "keep", "local")}
-    send = _part(source.module, said["send"]) if "send" in said else resolve("method", ast.Name("Everything"))
-    keeps = isinstance(said.get("keep"), ast.Constant) and bool(getattr(said["keep"], "value", False))
-    local = next((s for c in calls if (s := _part(source.module, c)) and _remembers(s)), None)
-    kept = "a model of its own" if keeps else sentence(_doc(local.node)) if local else "nothing"
-    name = getattr(send.node, "name", "") if send else ""
-    return {"send": name, "sent": sentence(_doc(send.node)) if send else "", "kept": kept}
-
-
-def _part(module: str, value: ast.expr) -> Source | None:
-    """The class that a call makes one of."""
-    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name):
-        return None
-    found = resolve(module, value.func)
-    return found if isinstance(found.node, ast.ClassDef) else None
-
-
-def _remembers(source: Source) -> bool:
-    """Is this local work, other than the plain one, that leaves a memory?"""
-    if getattr(source.node, "name", "") == "Train":
-        return False
-    made = [n.func.id for n in ast.walk(source.node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
-    return "Memory" in made
+    return Card(kind, name, title.partition(": ")[2] or title, doc, known, facts(source))
 
 
 def settings(source: Source) -> Iterator[Setting]:
@@ -205,17 +160,23 @@ def settings(source: Source) -> Iterator[Setting]:
             if isinstance(parent.node, ast.ClassDef):
                 found |= {s.name: s for s in settings(parent)}
         for node in source.node.body:
-            kind = _text(node.annotation) if isinstance(node, ast.AnnAssign) else "ClassVar"
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and "ClassVar" not in kind:
-                found[node.target.id] = Setting(node.target.id, kind, _text(node.value) if node.value else None)
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and _is_setting(node):
+                default = _text(node.value) if node.value else None
+                found[node.target.id] = Setting(node.target.id, _text(node.annotation), default)
     yield from found.values()
+
+
+def _is_setting(node: ast.AnnAssign) -> bool:
+    """Is this field of a dataclass one that its maker is given?"""
+    return "ClassVar" not in _text(node.annotation) and "init=False" not in _text(node.value)
 
 
 def _text(node: ast.expr | None) -> str:
     return "" if node is None else ast.unparse(node).replace("'", '"')
 
 
-def _doc(node: ast.AST) -> str:
+def doc_of(node: ast.AST) -> str:
+    """The docstring of a function or class, or nothing."""
     return (ast.get_docstring(node) or "") if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else ""
 
 

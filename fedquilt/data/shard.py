@@ -2,197 +2,255 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
+from inspect import signature
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..key import Key
 from ..types import EVERYONE, Handle
+from .changes import Drift
+from .dataset import Dataset
+from .drift import Drifting
+from .index import SPLITS, Index, doubles, index, joined
 from .partition import Partition
-from .sources import Dataset
+from .ready import Prepare
+from .refuse import refuse, repeats
+from .splits import Shares, checked, parse, split, split_in_time
 
-Shares = tuple[float, float, float]
+__all__ = ["SPLITS", "Shards", "Shares", "deal", "parse", "split", "split_in_time"]
+
 Parts = Mapping[str, Tensor]
 
-SPLITS = ("train", "val", "test")
-
-
-def parse(text: str) -> Shares:
-    """The shares that a text says in per cent: ``60/10/30``; in ``70/0/30`` the test part doubles as validation."""
-    try:
-        train, val, test = (float(s) / 100 for s in text.split("/"))
-    except ValueError:
-        raise ValueError(f"a split is train/val/test in per cent, such as 60/10/30, not {text!r}") from None
-    _check((train, val, test))
-    return train, val, test
-
-
-def _check(shares: Shares) -> None:
-    train, val, test = shares
-    if not (train > 0 and val >= 0 and test > 0 and abs(train + val + test - 1) < 1e-6):
-        told = "/".join(f"{100 * s:g}" for s in shares)
-        raise ValueError(f"a split has a train and a test part and adds up to 100 per cent; {told} does not")
-
-
-def split(indices: Tensor, key: Key, shares: Shares = (0.6, 0.1, 0.3)) -> dict[str, Tensor]:
-    """A client's samples, dealt at random into parts that do not overlap.
-
-    Validation and test have their share, rounded to the nearest number (halves up) but at least one
-    sample, and train has the rest: three samples or more leave no part empty.  With fewer, train
-    comes first, then test.  If validation has no share, it *is* the test part, and a figure that was
-    picked on it must say so.
-    """
-    _check(shares)
-    n = len(indices)
-    kept = 1 + (shares[1] > 0 and n > 2)  # samples that are not the test part's, whatever its share
-    test = min(_rounded(n, shares[2]), max(0, n - kept))
-    val = min(_rounded(n, shares[1]), max(0, n - 1 - test)) if shares[1] else 0
-    mixed = indices[key.permutation(n)]
-    parts = [part.sort().values for part in mixed.split([n - val - test, val, test])]
-    return dict(zip(SPLITS, parts if shares[1] else (parts[0], parts[2], parts[2]), strict=True))
-
-
-def _rounded(n: int, share: float) -> int:
-    return max(1, int(n * share + 0.5 + 1e-9))
+KEPT = 64 << 20  # bytes of clients' samples that are kept at hand
 
 
 class Shards:
-    """The data of all clients: ``shards[Handle(client, "train")]`` is its ``(x, y)``, contiguous, no copy.
+    """The data of all clients: ``shards[Handle(client, "train")]`` is its ``(x, y)``, contiguous.
 
     ``parts`` says which rows of ``data`` are in whose train, val and test part.  It is refused if a
     part is empty, a row is used twice, an input is not finite or a label is not one of the classes.
-    Only if every client's whole test part is its validation part too may the two overlap.
+    Only if every client's whole test part is its validation part too may the two overlap; with
+    ``overlap`` clients may share rows, but no test row is anybody's train row.  ``unseen`` clients
+    never train: what is everybody's has nothing of theirs.
+
+    With a ``drift`` data change over the rounds: a handle's round says when.  The samples are in
+    memory once; a client's are gathered when asked for, and the last few kept at hand.
     """
 
-    def __init__(self, data: Dataset, parts: Mapping[int, Parts]) -> None:
-        self.data = data
-        none = torch.zeros(0, dtype=torch.int64)
-        self.parts = {client: {s: parts[client].get(s, none) for s in SPLITS} for client in sorted(parts)}
-        _refuse(data, self.parts)
-        self._held: dict[Handle, tuple[Tensor, Tensor]] = {}
-        self._pool: dict[str, tuple[Tensor, Tensor]] = {}
-        for s in SPLITS:
-            if s == "test" and self.doubles:
-                self._pool[s] = self._pool["val"]
-                self._held |= {Handle(c, s): self._held[Handle(c, "val")] for c in self.parts}
-                continue
-            rows = torch.cat([p[s] for p in self.parts.values()])
-            self._pool[s] = x, y = data.x[rows], data.y[rows]
-            sizes = [len(p[s]) for p in self.parts.values()]
-            for client, cx, cy in zip(self.parts, x.split(sizes), y.split(sizes), strict=True):
-                self._held[Handle(client, s)] = cx, cy
+    def __init__(
+        self,
+        data: Dataset,
+        parts: Mapping[int, Parts],
+        overlap: bool = False,
+        drift: Drifting | None = None,
+        unseen: Collection[int] = (),
+    ) -> None:
+        self.data, self.parts, self.drift, self.unseen = data, index(parts), drift, frozenset(unseen)
+        refuse(data, self.parts, overlap)
+        if drift is not None:
+            drift.check(data, self.parts)
+        self._held: OrderedDict[Handle, tuple[Tensor, Tensor]] = OrderedDict()
+        self._bytes = 0
+        self._drifted: dict[int, Index] = {}
+
+    # ---- samples
+    @property
+    def prepare(self) -> Prepare:
+        """What makes of a batch of samples what a net takes."""
+        return self.data.prepare
 
     def __getitem__(self, handle: Handle) -> tuple[Tensor, Tensor]:
-        if handle.client == EVERYONE and handle.split in self._pool:
-            return self._pool[handle.split]
         if handle not in self._held:
-            raise KeyError(f"no data of client {handle.client} are called {handle.split!r}")
+            found = self._gathered(handle)
+            size = found[0].nbytes + found[1].nbytes
+            if size > KEPT // 4:
+                return found
+            self._held[handle], self._bytes = found, self._bytes + size
+            while self._bytes > KEPT:
+                _, (x, y) = self._held.popitem(last=False)
+                self._bytes -= x.nbytes + y.nbytes
+        self._held.move_to_end(handle)
         return self._held[handle]
 
+    def _gathered(self, handle: Handle) -> tuple[Tensor, Tensor]:
+        everyone = handle.client == EVERYONE
+        if handle.split not in SPLITS or not (everyone or handle.client in self.parts.places):
+            raise KeyError(f"no data of client {handle.client} are called {handle.split!r}")
+        parts = self.at(handle.round)
+        if everyone and self.drift is not None and self.drift.touches:
+            each = [self[Handle(i, handle.split, handle.round)] for i in self.clients if i not in self.unseen]
+            return torch.cat([x for x, _ in each]), torch.cat([y for _, y in each])
+        rows = self._everyone(parts, handle.split) if everyone else parts.part(handle.client, handle.split)
+        x, y = self.data.x.index_select(0, rows), self.data.y.index_select(0, rows)
+        if self.drift is None or everyone:
+            return x, y
+        return self.drift.samples(self.data, x, y, handle)
+
+    def _everyone(self, parts: Index, split: str) -> Tensor:
+        """The rows of all clients, one after another, but for those who are unseen."""
+        if not self.unseen:
+            return parts.rows[split]
+        hidden = torch.tensor([parts.places[i] for i in sorted(self.unseen)])
+        return parts.rows[split][~torch.isin(parts.holders(split), hidden)]
+
+    @property
+    def pooled_test(self) -> tuple[Tensor, Tensor]:
+        """The test parts of all clients, one after another, but for those who are unseen."""
+        return self[Handle(EVERYONE, "test")]
+
+    # ---- what there is
     def __len__(self) -> int:
         return len(self.parts)
 
     @property
     def clients(self) -> tuple[int, ...]:
         """The clients' ids, sorted."""
-        return tuple(self.parts)
+        return self.parts.clients
 
     @cached_property
     def doubles(self) -> bool:
         """Does the test part double as validation (so that a figure picked on it is not held out)?"""
-        return _doubles(self.parts)
+        return doubles(self.parts)
 
-    @property
-    def pooled_test(self) -> tuple[Tensor, Tensor]:
-        """The test parts of all clients, one after another."""
-        return self._pool["test"]
-
-    def counts(self, client: int) -> dict[str, int]:
+    def counts(self, client: int, round: int = 0) -> dict[str, int]:
         """How many samples each part of a client has (of all together, if it is ``EVERYONE``)."""
+        parts = self.at(round)
         if client == EVERYONE:
-            return {s: len(self._pool[s][1]) for s in SPLITS}
-        return {s: len(rows) for s, rows in self.parts[client].items()}
+            return {s: len(self._everyone(parts, s)) for s in SPLITS}
+        return {s: len(parts.part(client, s)) for s in SPLITS}
 
-    def labels(self, client: int) -> Tensor:
+    def sizes(self, round: int = 0) -> dict[int, int]:
+        """How many samples each client trains on."""
+        return dict(zip(self.clients, self.at(round).sizes("train").tolist(), strict=True))
+
+    def labels(self, client: int, round: int = 0) -> Tensor:
         """The classes that occur in a client's train part, sorted (none where targets are not classes)."""
-        y = self[Handle(client, "train")][1]
+        y = self[Handle(client, "train", self.since(round))][1]
         return torch.zeros(0, dtype=torch.int64) if y.is_floating_point() else y.unique()
 
+    # ---- change over time
+    def since(self, round: int) -> int:
+        """The last round, up to this one, in which data changed: what a handle says."""
+        return 0 if self.drift is None else self.drift.since(round)
+
+    def at(self, round: int) -> Index:
+        """Who has which rows in this round."""
+        if self.drift is None:
+            return self.parts
+        since = self.drift.since(round)
+        if since not in self._drifted:
+            if len(self._drifted) > 1:  # this round's and the last one's, for orders that are still out
+                del self._drifted[min(self._drifted)]
+            self._drifted[since] = self.drift.parts(self.data, self.parts, since)
+        return self._drifted[since]
+
+    # ---- what stands in the run
     @cached_property
     def fingerprint(self) -> str:
         """A short name for these samples in this distribution, equal in every process."""
-        h = blake2b(digest_size=16)
-        tensors = {"x": self.data.x, "y": self.data.y}
-        tensors |= {f"{client} {s}": rows for client, p in self.parts.items() for s, rows in p.items()}
-        for name, t in tensors.items():
-            h.update(f"{name} {t.dtype} {tuple(t.shape)}\n".encode())
-            h.update(t.detach().contiguous().flatten().view(torch.uint8).numpy().data)
+        h = blake2b(self.data.fingerprint.encode(), digest_size=16)
+        for t in (torch.tensor(self.clients), *self.parts.rows.values(), *self.parts.ends.values()):
+            h.update(f"{len(t)}\n".encode())
+            h.update(t.contiguous().numpy().data)
         return h.hexdigest()
 
-
-def deal(data: Dataset, clients: int, partition: Partition, key: Key, shares: Shares = (0.6, 0.1, 0.3)) -> Shards:
-    """The data, shared out among clients and each share split."""
-    owned = partition(data.y, clients, key.at("partition"))
-    return Shards(data, {i: split(rows, key.at("split", i), shares) for i, rows in enumerate(owned)})
-
-
-def _doubles(parts: Mapping[int, Parts]) -> bool:
-    return all(torch.equal(p["val"], p["test"]) for p in parts.values())
+    @cached_property
+    def repeats(self) -> dict[str, int]:
+        """How many samples say byte for byte what another row says: in all, across clients, and of training in test."""
+        return repeats(self.data, self.parts)
 
 
-# ---- what is refused before any work
-def _refuse(data: Dataset, parts: Mapping[int, Parts]) -> None:
-    """Raise a sentence that names the client and the row."""
-    if not parts:
-        raise ValueError(f"{data.name}: nobody has data")
-    for client, p in parts.items():
-        if not sum(len(rows) for rows in p.values()):
-            raise ValueError(f"client {client} has no data")
-        for s, rows in p.items():
-            if not len(rows):
-                raise ValueError(f"client {client} has no {s} samples; three parts need three samples at least")
-            if rows.dtype != torch.int64:
-                raise ValueError(f"client {client}: the rows of its {s} part are int64 numbers, not {rows.dtype}")
-            outside = rows[(rows < 0) | (rows >= len(data))]
-            if len(outside):
-                raise ValueError(f"client {client}: row {int(outside[0])} is not one of the {len(data)} of {data.name}")
-    _once(parts)
-    bad = ~torch.isfinite(data.x).reshape(len(data), -1).all(1) if data.x.is_floating_point() else None
-    _first(parts, bad, "holds a number that is not finite")
-    y = data.y.reshape(len(data), -1)
-    if y.is_floating_point():
-        _first(parts, ~torch.isfinite(y).all(1), "has a target that is not finite")
+# ---- from a partition to shards
+def deal(
+    data: Dataset,
+    clients: int,
+    partition: Partition,
+    key: Key,
+    shares: Shares = (0.6, 0.1, 0.3),
+    drift: Sequence[Drift] = (),
+    unseen: float = 0.0,
+) -> Shards:
+    """The data, shared out among clients and each share split.
+
+    ``drift`` says how they change over time, ``unseen`` which share of the clients never trains.
+
+    What a partition goes by is the name of its first parameter: ``labels``, ``groups`` (the data's
+    natural owners), or ``sides``: then it draws each client's part of each side by itself.
+    """
+    subject = next(iter(signature(partition).parameters))
+    ids = tuple(range(clients))
+    left = hidden(clients, unseen, key.at("unseen"))
+    change = Drifting(tuple(drift), ids, partition, key.at("drift"), left, not shares[1]) if drift else None
+    if subject == "sides":
+        return Shards(data, _sided(data, clients, partition, key, shares), True, change, left)
+    checked(shares)
+    owned = partition(_subject(data, subject), clients, key.at("partition"))
+    if data.series is not None and data.gap and subject != "groups":
+        begins = _begins(data.series[: data.dealt])
+        owned = [_whole(begins, part, data.dealt) for part in owned]
+    if data.series is None:
+        each = [split(rows, key.at("split", i), shares) for i, rows in enumerate(owned)]
     else:
-        wrong = ((y < 0) | (y >= data.classes)).any(1)
-        _first(parts, wrong, f"has a label that is not one of the {data.classes} classes (0 to {data.classes - 1})")
+        series = data.series if data.gap else torch.zeros_like(data.series)
+        each = [split_in_time(rows, series, data.gap, shares) for rows in owned]
+    return Shards(data, joined(ids, {s: [p[s] for p in each] for s in SPLITS}), drift=change, unseen=left)
 
 
-def _first(parts: Mapping[int, Parts], bad: Tensor | None, what: str) -> None:
-    """Refuse the first client that holds a bad row."""
-    if bad is None or not bool(bad.any()):
-        return
-    for client, p in parts.items():
-        for s, rows in p.items():
-            hit = rows[bad[rows]]
-            if len(hit):
-                raise ValueError(f"client {client}, {s} part: row {int(hit[0])} {what}")
+def hidden(clients: int, share: float, key: Key) -> frozenset[int]:
+    """So many of the clients, one at least if the share is not nought; one at least is left."""
+    n = max(1, int(share * clients + 0.5)) if share else 0
+    if n and n >= clients:
+        raise ValueError(f"of {clients} clients {n} would be unseen, so none would train")
+    return frozenset(key.permutation(clients)[:n].tolist())
 
 
-def _once(parts: Mapping[int, Parts]) -> None:
-    """A row is in one part of one client, except that all test parts may double as validation."""
-    seen: dict[int, tuple[int, str]] = {}
-    doubles = _doubles(parts)
-    for client, p in parts.items():
-        for s in SPLITS:
-            if s == "val" and doubles:
-                continue
-            for row in p[s].tolist():
-                if row in seen:
-                    other, part = seen[row]
-                    raise ValueError(
-                        f"row {row} is in the {part} part of client {other} and in the {s} part of client {client}"
-                    )
-                seen[row] = client, s
+def _subject(data: Dataset, subject: str) -> Tensor:
+    """What a partition goes by: one value a row, or one a series where series stay whole."""
+    if subject == "groups":
+        if data.groups is None:
+            raise ValueError(f"{data.name} does not say to whom its samples belong by nature: there are no groups")
+        return data.groups[: data.dealt]
+    labels = data.y[: data.dealt]
+    return labels[_begins(data.series[: data.dealt])] if data.series is not None and data.gap else labels
+
+
+def _begins(series: Tensor) -> Tensor:
+    """Where each series begins; its samples stand together."""
+    return torch.cat([torch.zeros(1, dtype=torch.int64), (series.diff() != 0).nonzero().flatten() + 1])
+
+
+def _whole(begins: Tensor, chosen: Tensor, rows: int) -> Tensor:
+    """The rows of these series."""
+    ends = torch.cat([begins[1:], torch.tensor([rows])])
+    return torch.cat([torch.arange(int(begins[i]), int(ends[i])) for i in chosen.tolist()])
+
+
+def _sided(
+    data: Dataset, clients: int, partition: Callable[..., Any], key: Key, shares: Shares
+) -> dict[int, dict[str, Tensor]]:
+    """Parts that a partition draws from each side: the data's own test part, where there is one, is the test side."""
+    if data.series is not None and data.gap:
+        raise ValueError(
+            f"{data.name} comes in series, whose neighbours share values: its samples cannot be drawn singly"
+        )
+    rows = torch.arange(len(data))
+    if not data.own_test:
+        pools = split(rows, key.at("sides"), shares)
+    else:
+        learn, test = rows[: data.dealt], rows[data.dealt :]
+        pools = {"train": learn, "val": test, "test": test}
+        if shares[1]:
+            train = shares[0] / (shares[0] + shares[1])
+            cut = split(learn, key.at("sides"), (train, 0.0, 1 - train))
+            pools |= {"train": cut["train"], "val": cut["test"]}
+    drawn = partition({s: data.y[pools[s]] for s in SPLITS}, clients, key.at("partition"))
+    out = {i: {s: pools[s][mine[s]] for s in SPLITS} for i, mine in enumerate(drawn)}
+    if not shares[1]:
+        out = {i: p | {"val": p["test"]} for i, p in out.items()}
+    return out

@@ -7,6 +7,7 @@ which round.  Evaluating draws nothing from the training's keys and changes no s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -18,27 +19,34 @@ from .sim import Record, Simulator
 def score(
     sim: Simulator, state: State, clients: Collection[int], splits: Sequence[str] = ("val", "test")
 ) -> list[Record]:
-    """One record for each of the clients and splits: the served model; and one a split for the global model."""
-    orders = [sim.method.order(state, i, sim.fleet, sim.model, sim.key, sim.run) for i in sorted(clients)]
-    orders.append(_everyone(sim, state))
+    """One record for each of the clients and splits: the served model; and one a split for the global model.
+
+    Unseen clients have two: the model as it is served to them, and ``adapted`` to their own training part.
+    """
+    fleet = sim.fleet.drawn(state.round, sim.key.at("fleet"))
+    orders = [sim.method.order(state, i, fleet, sim.model, sim.key, sim.run) for i in sorted(clients)]
+    orders += [replace(o, scalars={**o.scalars, "adapt": True}) for o in orders if o.client in sim.unseen]
+    orders.append(everyone(sim, state))
     records = []
     for order, scores in zip(orders, sim.site.score(orders, splits), strict=True):
-        whole = order.client == EVERYONE
+        whole, unseen = order.client == EVERYONE, order.client in sim.unseen
+        served = "adapted" if "adapt" in order.scalars else "served"
         for split, metrics in scores.items():
             records.append(
                 {
                     "round": state.round,
-                    "model": "global" if whole else "served",
+                    "model": "global" if whole else served,
                     "client": None if whole else order.client,
-                    "tier": None if whole else sim.fleet.devices[order.client].tier,
+                    "tier": None if whole else fleet.devices[order.client].tier,
                     "split": split,
+                    **({"population": "unseen"} if unseen else {}),
                     **metrics,
                 }
             )
     return records
 
 
-def _everyone(sim: Simulator, state: State) -> Order:
+def everyone(sim: Simulator, state: State) -> Order:
     """The order under which the global model is scored on everybody's data."""
     cover = Cover.whole(dict(state.params))
     scalars = {"norm": sim.method.norm}
@@ -52,12 +60,14 @@ def summary(records: Iterable[Mapping[str, Any]], metric: str = "accuracy") -> d
 
     ``mean`` is over clients, unweighted; ``weighted`` by number of samples; ``worst_decile`` the mean
     over the worst tenth of the clients (rounded up); ``spread`` the standard deviation over clients.
+    Clients that never train are not among them: ``unseen`` says how they fare, before and after adaptation.
     """
     out: dict[str, dict[str, Any]] = {}
     rows = list(records)
     for split in dict.fromkeys(r["split"] for r in rows):
-        mine = [r for r in rows if r["split"] == split and r["model"] == "served"]
-        whole = [r for r in rows if r["split"] == split and r["model"] == "global"]
+        here = [r for r in rows if r["split"] == split]
+        mine = [r for r in here if r["model"] == "served" and "population" not in r]
+        whole = [r for r in here if r["model"] == "global"]
         use = metric if mine and metric in mine[0] else "loss"
         values = [r[use] for r in mine]
         worst = sorted(values, reverse=use == "loss")[: -(-len(values) // 10)]
@@ -74,4 +84,7 @@ def summary(records: Iterable[Mapping[str, Any]], metric: str = "accuracy") -> d
         }
         if mine and "macro_f1" in mine[0]:
             out[split]["macro_f1"] = fmean(r["macro_f1"] for r in mine)
+        if new := [r for r in here if r.get("population") == "unseen"]:
+            before, after = ([r[use] for r in new if r["model"] == model] for model in ("served", "adapted"))
+            out[split]["unseen"] = {"clients": len(before), "before": fmean(before), "after": fmean(after)}
     return out

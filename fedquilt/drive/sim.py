@@ -8,11 +8,11 @@ client's device, so a run takes the same virtual time on every machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..fleet import Fleet
+from ..fleet import Fate, Fleet
 from ..guard import Rejection, admit
 from ..key import Key
 from ..meter import Price, Usage, price
@@ -27,7 +27,10 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Flight:
-    """An order that is out: what will come back, when, and what that takes.  ``reply`` is None if the work failed."""
+    """An order that is out: what will come back, when, and what that takes.
+
+    ``reply`` is None if the work failed, or if the client dropped out.
+    """
 
     order: Order
     ends: float
@@ -37,6 +40,7 @@ class Flight:
     cost: Price
     tier: str
     reason: str = ""
+    fate: Fate = Fate()
 
     @property
     def up(self) -> int:
@@ -66,7 +70,8 @@ class Simulator:
     """One run's world.  ``begin`` gives the first :class:`Now`, ``round`` the next; both are repeatable.
 
     ``site`` is where the clients are.  ``norm`` bounds the length of a reply's update (see
-    :mod:`fedquilt.guard`).
+    :mod:`fedquilt.guard`).  ``unseen`` clients are never selected; ``sizes`` says how many samples
+    each client trains on in a round, where that changes.
     """
 
     method: Method
@@ -76,33 +81,62 @@ class Simulator:
     site: Site
     run: str = ""
     norm: float = math.inf
+    unseen: frozenset[int] = frozenset()
+    sizes: Callable[[int], Mapping[int, int]] | None = None
 
     def begin(self) -> Now:
         """Before the first round."""
         return Now(self.method.begin(self.model, self.fleet))
 
     # ---- out
+    def _plan(self, state: State, clock: float, out: Collection[int]) -> tuple[float, Fleet, list[Order]]:
+        """Who is sent what.  Where nobody is there and nothing is out, the clock goes on to who comes first."""
+        key = self.key.at("fleet")
+        fleet = self._now(state.round, clock)
+        orders = self.method.plan(state, fleet, self.model, self.key, out, self.run)
+        later = self._left(state).wakes(clock, key)
+        if orders or out or not clock < later < math.inf:
+            return clock, fleet, orders
+        fleet = self._now(state.round, later)
+        return later, fleet, self.method.plan(state, fleet, self.model, self.key, out, self.run)
+
+    def _now(self, round: int, clock: float) -> Fleet:
+        """Those who train, as they are in this round at this time."""
+        those = self.fleet.without(self.unseen) if self.unseen else self.fleet
+        fleet = those.now(round, clock, self.key.at("fleet"))
+        return fleet if self.sizes is None else replace(fleet, sizes=self.sizes(round))
+
+    def _left(self, state: State) -> Fleet:
+        """Those who may be selected again, away or not."""
+        return self.fleet.without({*self.unseen, *self.method.stop.retired(state.notes.get("stop"))})
+
     def _launch(self, orders: Sequence[Order], clock: float) -> list[Flight]:
         """Have these orders worked on; what comes of each arrives when its device has done it."""
         worked = self.site.work(orders) if orders else []
         return [self._flight(order, done, clock) for order, done in zip(orders, worked, strict=True)]
 
     def _flight(self, order: Order, done: Worked, clock: float) -> Flight:
-        device = self.fleet.devices[order.client]
-        down = order_size(order)
-        cost = price(down, len(done.reply or b""), done.usage, device)
-        return Flight(order, clock + cost.seconds, done.reply, down, done.usage, cost, device.tier, done.reason)
+        key = self.key.at("fleet")
+        device, fate = (
+            self.fleet.device(order.client, order.round, key),
+            self.fleet.fate(order.client, order.round, key),
+        )
+        down, reply = order_size(order), None if fate.dropped else done.reply
+        cost = price(down, len(reply or b""), done.usage, device, fate.slowdown)
+        # a broken line is noticed when the reply would have come; a deadline tells nobody lost from the slow
+        never = fate.dropped and self.method.schedule.until(clock) < math.inf
+        ends = math.inf if never else clock + cost.seconds
+        return Flight(order, ends, reply, down, done.usage, cost, device.tier, done.reason, fate)
 
     # ---- back
     def round(self, now: Now) -> tuple[Now, Round]:
         """Send what is to be sent, wait as the schedule says, and step."""
-        method, state, clock = self.method, now.state, now.clock
-        out = {f.order.client for f in now.flights}
-        orders = method.plan(state, self.fleet, self.model, self.key, out, self.run)
+        method, state = self.method, now.state
+        clock, fleet, orders = self._plan(state, now.clock, {f.order.client for f in now.flights})
         flights = sorted([*now.flights, *self._launch(orders, clock)], key=lambda f: (f.ends, f.order.client))
         if not flights:
-            nobody = replace(state, stopped="there is nobody left to select")
-            return Now(nobody, clock), Round(self._record(now, nobody, clock, [], [], []), [])
+            after = self._nobody(state, fleet, clock)
+            return Now(after, clock), Round(self._record(now, after, clock, [], [], []), [])
         replies: list[Reply] = []
         clients: list[Record] = []
         until = method.schedule.until(clock)
@@ -117,19 +151,31 @@ class Simulator:
                 replies.append(verdict)
             clients.append(_told(flight, verdict, state.round))
         if not method.schedule.keeps_late:
-            clients += [_told(f, "late", state.round) for f in flights]
+            clients += [_told(f, "dropped" if f.fate.dropped else "late", state.round) for f in flights]
             flights = []
         if len(replies) >= method.schedule.quorum(len(orders)):
-            after = method.step(state, self.fleet, replies)
+            after = method.step(state, fleet, replies)
         else:
             after = replace(state, round=state.round + 1)
         record = self._record(now, after, clock, orders, replies, clients)
         return Now(after, clock, tuple(flights)), Round(record, clients)
 
+    def _nobody(self, state: State, fleet: Fleet, clock: float) -> State:
+        """A round without anybody: another may come, unless all have retired or will never be there again."""
+        left = self._left(state)
+        if fleet.away.isdisjoint(left.devices):
+            return replace(state, stopped="there is nobody left to select")
+        if left.wakes(clock, self.key.at("fleet")) == math.inf:
+            return replace(state, stopped="nobody will be there any more")
+        return replace(state, round=state.round + 1)
+
     def _verdict(self, flight: Flight) -> Reply | Rejection | str:
         if flight.reply is None:
-            return "failed"
-        return admit(flight.reply, flight.order, flight.order.client, norm=self.norm)
+            return "dropped" if flight.fate.dropped else "failed"
+        verdict = admit(flight.reply, flight.order, flight.order.client, norm=self.norm)
+        return (
+            replace(verdict, seconds=flight.cost.seconds, order=flight.order) if isinstance(verdict, Reply) else verdict
+        )
 
     def _record(
         self,
@@ -152,6 +198,7 @@ class Simulator:
             "outcomes": _counted(c["outcome"] for c in clients),
             "loss": loss,
             **{k: sum(c[k] for c in clients) for k in ("down", "up", "flops", "fallbacks", "joules")},
+            "peak": max((c["peak"] for c in clients), default=0.0),
             "reached": self.method.stop.reached(after.notes.get("stop")),
             "stopped": after.stopped,
         }
@@ -183,6 +230,7 @@ def _told(flight: Flight, verdict: Reply | Rejection | str, round: int) -> Recor
         "down": flight.down,
         "up": flight.up,
         **vars(flight.usage),
+        "slowdown": flight.fate.slowdown,
         "seconds": flight.cost.seconds,
         "joules": flight.cost.joules,
         "weight": weight,
@@ -203,6 +251,7 @@ def packed(now: Now) -> Mapping[str, Any]:
             "cost": dict(vars(f.cost)),
             "tier": f.tier,
             "reason": f.reason,
+            "fate": dict(vars(f.fate)),
         }
         for f in now.flights
     ]
@@ -221,6 +270,7 @@ def unpacked(value: Mapping[str, Any]) -> Now:
             Price(**f["cost"]),
             f["tier"],
             f["reason"],
+            Fate(**f["fate"]),
         )
         for f in value["flights"]
     ]

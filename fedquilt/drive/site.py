@@ -5,14 +5,14 @@ The simulator, a worker process and a real device all do it here, so they give t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from ..cover import Cover
 from ..engine import Done, Engine, Failed, Job
 from ..fit import SGD, Fit
-from ..fleet import Device
+from ..fleet import Fleet
 from ..key import Key
 from ..meter import Usage
 from ..model import Model
@@ -53,7 +53,7 @@ class Here:
     local: Local
     model: Model
     task: Task
-    devices: Mapping[int, Device]
+    fleet: Fleet
     shares: Any
     engine: Engine
     memories: Memories = field(default_factory=InRam)
@@ -62,9 +62,12 @@ class Here:
         """All that local work may see, under the version of its memory that the order names."""
         i = order.client
         memory = Memory() if i == EVERYONE else self.memories.load(i, order.version)
-        device = next(iter(self.devices.values())) if i == EVERYONE else self.devices[i]
+        some = next(iter(self.fleet.devices)) if i == EVERYONE else i
+        device = self.fleet.device(some, order.round, Key(order.seed).at("fleet"))
         key = Key(order.seed).at(order.round, purpose, i)
-        return Client(i, self.model, self.task, memory, device, key, self.shares.counts(i), self.shares.labels(i))
+        since = self.shares.since(order.round)
+        counts, labels = self.shares.counts(i, since), self.shares.labels(i, since)
+        return Client(i, self.model, self.task, memory, device, key, counts, labels, since)
 
     def work(self, orders: Sequence[Order]) -> list[Worked]:
         """Do the work of these orders.  A memory is stored before its reply leaves."""
@@ -86,16 +89,18 @@ class Here:
 
     def score(self, orders: Sequence[Order], splits: Sequence[str]) -> list[Scores]:
         """Score the model that each of these clients would use (an order to ``EVERYONE``: the global model)."""
-        jobs = [
-            Job(Global() if o.client == EVERYONE else self.local, o, self.client(o, "serve"), tuple(splits))
-            for o in orders
-        ]
+        jobs = [Job(self._serving(o), o, self.client(o, "serve"), tuple(splits)) for o in orders]
         out = []
         for done in self.engine.run(jobs):
             if isinstance(done, Failed):
                 raise done.error
             out.append({split: dict(scored.metrics) for split, scored in cast(dict[str, Any], done.value).items()})
         return out
+
+    def _serving(self, order: Order) -> Local:
+        if order.client == EVERYONE:
+            return Global()
+        return Adapted(self.local) if order.scalars.get("adapt") else self.local
 
     def close(self) -> None:
         """Nothing is held."""
@@ -122,3 +127,36 @@ class Global:
             client.model, client.task, params, client.train, client.key, SGD(0.0), epochs=0, norm="post-hoc"
         )
         return Served(client.model, fitted.params, "post-hoc")
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """Serves what ``local`` would, after as long a training on the client's own data as a round's work is."""
+
+    local: Local
+
+    def __call__(self, order: Order, client: Client) -> Work:
+        """An adapted model is scored; nothing of it travels."""
+        raise TypeError("an adapted model is scored, not trained on")
+
+    def grant(self, cover: Cover, model: Model) -> Grant:
+        """Nothing comes back."""
+        return Grant(Cover({}))
+
+    def serve(self, order: Order, client: Client) -> Serving:
+        """The client's model, trained on with the method's own settings."""
+        served: Served = yield from self.local.serve(order, client)
+        optim, epochs = getattr(self.local, "optim", SGD()), getattr(self.local, "epochs", 1)
+        length = {"epochs": epochs} if isinstance(epochs, int) else epochs.settings(client)
+        tuned = yield Fit(
+            served.model,
+            client.task,
+            served.params,
+            client.train,
+            client.key.at("adapt"),
+            optim.at(order.round),
+            batch=getattr(self.local, "batch", 32),
+            norm=served.norm,
+            **length,
+        )
+        return Served(served.model, tuned.params, served.norm)

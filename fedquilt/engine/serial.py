@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,17 +11,18 @@ from torch import Tensor
 
 from ..cover import Params
 from ..fit import Evaluate, Fit, Fitted, Gradient, Gradients, Request, Scored, call
-from ..meter import Usage, flops
+from ..key import Key
+from ..meter import Cost, Usage, Work, cost, density, nbytes, ran_on, resting, tensors
 from ..model import Model
 from ..norm import NORMS
-from ..step import Training, begin, curvature, gradient, mode, normalising, training
+from ..step import Layout, Training, begin, curvature, gradient, mode, normalising, training
 from ..task import Tally, add
 from ..types import Served
 from . import Data, Done, Failed, Job, Setup
 
 SCORE_BATCH = 512
-Work = Callable[[Tensor, Tensor], object]
-FORMS = 4096  # executed forms whose FLOPs are remembered
+FEW = 8  # samples of which a form's cost is told
+FORMS = 4096  # executed forms whose costs are remembered
 
 
 @dataclass(eq=False)
@@ -35,7 +36,7 @@ class Serial:
     setup: Setup
     strict: bool = False
     _resident: dict[object, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    _flops: dict[object, float] = field(default_factory=dict)
+    _costs: dict[object, Cost] = field(default_factory=dict)
 
     def run(self, jobs: Sequence[Job]) -> list[Done | Failed]:
         """What came of each job."""
@@ -82,7 +83,7 @@ class Serial:
     # ---- data and layout
     def _load(self, handle: Any) -> tuple[Tensor, Tensor]:
         x, y = self.data[handle]
-        if self.setup.layout != "channels_last" or x.dim() != 4:
+        if self.setup.layout != "channels_last" or x.dim() != 4 or x.dtype not in (torch.float32, torch.float64):
             return x, y
         source, laid = self._resident.get(handle, (None, x))
         if source is not x:
@@ -95,12 +96,19 @@ class Serial:
             return t.contiguous(memory_format=torch.channels_last)
         return t
 
+    def _ready(self, x: Tensor, key: Key | None = None) -> Tensor:
+        """A batch as a net takes it: normalised as the data say, and with a key augmented."""
+        prepare = getattr(self.data, "prepare", None)
+        ready = x if prepare is None else prepare(x, key)
+        return x if ready is x else self._laid(ready)
+
     # ---- training
     def _fit(self, f: Fit, usage: list[Usage]) -> Fitted:
         x, y = self._load(f.data)
         run = Training.of(f, y.unique(), self._laid)
         executed = form(f)
-        spent, seen, steps, loss = 0.0, 0, 0, torch.zeros((), dtype=torch.float64)
+        spent, loss = Usage(requests=1), torch.zeros((), dtype=torch.float64)
+        beside = resting(f, run.moving, run.held, run.speed)
         pick: int | None = None
 
         def probe(a: Tensor, b: Tensor) -> object:
@@ -108,59 +116,59 @@ class Serial:
 
         with training(f.model.net, f.key):
             for rows in f.batches(len(x)):
-                if f.flops is not None and steps and spent >= f.flops:
+                if f.flops is not None and spent.steps and spent.flops >= f.flops:
                     break
-                pick = f.slices.at(steps) if f.slices else None
-                xb, yb = x[rows], y[rows]
-                spent += self._counted((*executed, pick), xb, yb, probe)
+                pick = f.slices.at(spent.steps) if f.slices else None
+                xb, yb = self._ready(x[rows], f.key.at("augment", spent.steps)), y[rows]
+                spent += self._cost((*executed, pick), xb, yb, probe, run.moving, run.held).at(len(rows), beside)
                 loss += run.step(xb, yb, pick).double() * len(rows)
-                seen, steps = seen + len(rows), steps + 1
         if f.norm == "post-hoc":
             spent += self._calibrate(run, x)
-        usage.append(Usage(spent, seen, steps, 1))
-        return run.result(float(loss) / max(seen, 1), steps, seen)
+        usage.append(spent.dense(density(ran_on(f, run.moving, run.held))))
+        return run.result(float(loss) / max(spent.samples, 1), spent.steps, spent.samples)
 
-    def _counted(
-        self, form: tuple[object, ...], x: Tensor, y: Tensor, work: Callable[[Tensor, Tensor], object]
-    ) -> float:
-        """FLOPs of ``work`` on a batch: those of one sample, counted once for each executed form, times the samples."""
-        if not len(x):
-            return 0.0
+    def _cost(self, form: tuple[object, ...], x: Tensor, y: Tensor, work: Work, *known: Any) -> Cost:
+        """What ``work`` on such samples costs, beside ``known`` tensors; counted once for each executed form."""
         form = (*form, tuple(x.shape[1:]))
-        if form not in self._flops:
-            if len(self._flops) >= FORMS:
-                self._flops.clear()
-            n = min(len(x), 2)
-            self._flops[form] = flops(lambda: work(x[:n], y[:n])) / n
-        return self._flops[form] * len(x)
+        if form not in self._costs:
+            if len(self._costs) >= FORMS:
+                self._costs.clear()
+            self._costs[form] = cost(work, x, y, tensors(known))
+        return self._costs[form]
 
-    def _calibrate(self, run: Training, x: Tensor) -> float:
-        """Gives a training the statistics of its weights over the data; the FLOPs of that."""
+    def _calibrate(self, run: Training, x: Tensor) -> Usage:
+        """Gives a training the statistics of its weights over the data; what that costs."""
         model, tensors = run.fit.model, run.tensors()
-        run.held = run.held._replace(buffers=calibrated(model, tensors, x))
-        return self._score_flops(model, tensors, x)
+        run.held = run.held._replace(buffers=calibrated(model, tensors, x, self._ready))
+        return self._score_cost(model, tensors, x, batch=True)
 
     # ---- scoring
     def _evaluate(self, e: Evaluate, usage: list[Usage]) -> Scored:
         x, y = self._load(e.data)
         params = {k: self._laid(v) for k, v in e.params.items()}
         tally: Tally = {}
-        spent = self._score_flops(e.model, params, x)
-        with torch.no_grad(), mode(e.model.net, train=False, batch=not NORMS[e.norm].running):
+        batch = not NORMS[e.norm].running
+        spent = self._score_cost(e.model, params, x, batch)
+        with torch.no_grad(), mode(e.model.net, train=False, batch=batch):
             for xb, yb in zip(x.split(SCORE_BATCH), y.split(SCORE_BATCH), strict=True):
                 if len(xb):
-                    tally = add(tally, e.task.tally(call(e.model.net, _own(e.model, params), xb).logits, yb))
-        usage.append(Usage(spent, 0, 0, 1))
+                    tally = add(
+                        tally, e.task.tally(call(e.model.net, _own(e.model, params), self._ready(xb)).logits, yb)
+                    )
+        usage.append((spent + Usage(requests=1)).dense(density(params)))
         return Scored(tally, e.task.metrics(tally) if tally else {})
 
-    def _score_flops(self, model: Model, params: Params, x: Tensor) -> float:
-        """FLOPs of the net's outputs on all of ``x``."""
+    def _score_cost(self, model: Model, params: Params, x: Tensor, batch: bool) -> Usage:
+        """What the net's outputs on all of ``x`` cost."""
 
         def work(x: Tensor, y: Tensor) -> object:
-            with torch.no_grad(), mode(model.net, train=False):
+            with torch.no_grad(), mode(model.net, train=False, batch=batch):
                 return call(model.net, _own(model, params), x)
 
-        return self._counted((known(model), shapes(params), "score"), x, x, work)
+        if not len(x):
+            return Usage()
+        form = known(model), shapes(params), batch, "score"
+        return self._cost(form, some := self._ready(x[:FEW]), some, work).at(len(x), nbytes(params), train=False)
 
     # ---- gradients
     def _gradient(self, g: Gradient, usage: list[Usage]) -> Gradients:
@@ -168,12 +176,16 @@ class Serial:
         if g.batch is not None:
             rows = g.key.permutation(len(x))[: g.batch]
             x, y = x[rows], y[rows]
+        x = self._ready(x)
         moving, held = begin(g.fit, y.unique(), self._laid)
         with training(g.model.net, g.key):
             executed = (*form(g.fit), g.along is not None)
-            spent = self._counted(executed, x, y, lambda a, b: curvature(g, moving, held, a, b))
+            spent = Usage(requests=1)
+            if len(x):
+                once = self._cost(executed, x, y, lambda a, b: curvature(g, moving, held, a, b), moving, held)
+                spent += once.at(len(x), resting(g.fit, moving, held))
             grads, along, seen = curvature(g, moving, held, x, y)
-        usage.append(Usage(spent, len(x), 1, 1))
+        usage.append(spent.dense(density(moving)))
         left = seen.buffers if NORMS[g.norm].update else held.buffers
         return Gradients(grads, float(seen.main), along, left)
 
@@ -200,7 +212,7 @@ def _own(model: Model, params: Params) -> Params:
     return {k: v if k in model.trainable else v.clone() for k, v in params.items()}
 
 
-def calibrated(model: Model, params: Params, x: Tensor) -> Params:
+def calibrated(model: Model, params: Params, x: Tensor, ready: Layout = lambda t: t) -> Params:
     """The statistics of these weights over the data: the average over the batches, in the order of the rows."""
     layers = normalising(model.net)
     buffers = {k: v.clone() for k, v in params.items() if k not in model.trainable}
@@ -211,7 +223,7 @@ def calibrated(model: Model, params: Params, x: Tensor) -> Params:
             for i, xb in enumerate(x.split(SCORE_BATCH)):
                 for m in layers:
                     m.momentum = 1 / (i + 1)
-                call(model.net, weights | buffers, xb)
+                call(model.net, weights | buffers, ready(xb))
     finally:
         for m, momentum in zip(layers, before, strict=True):
             m.momentum = momentum

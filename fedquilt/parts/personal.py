@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -121,3 +122,6 @@ class Mixture(Part):
         blend = {k: torch.lerp(whole[k], v, alpha.to(v.dtype)) for k, v in own.items()}
         yield from ()
         return Served(client.model, whole | blend, order.norm)
+
+
+TERMS: Mapping[str, type[Term]] = {t.__name__: t for t in (Blended,)}

@@ -24,17 +24,14 @@ class Lock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            self.fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-            try:
-                self._take()
-                os.ftruncate(self.fd, 0)
-                os.pwrite(self.fd, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
-            except BaseException:
-                os.close(self.fd)
-                raise
-        except OSError as e:
-            raise StoreError(f"{path} cannot be locked: {e.strerror}; choose a folder on a local disk") from e
+            self._take()
+            os.ftruncate(self.fd, 0)
+            os.pwrite(self.fd, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        except BaseException:
+            os.close(self.fd)
+            raise
         _held.add(self)
 
     def _take(self) -> None:
@@ -47,6 +44,10 @@ class Lock:
                     break
                 # it has the lock but has not yet written its name, or the name is a dead holder's
                 time.sleep(PAUSE)
+            except OSError as e:
+                raise StoreError(
+                    f"{self.path} cannot be locked ({e.strerror}): choose a folder on a disk that knows locks"
+                ) from e
         me = pid == os.getpid() and host == socket.gethostname()
         who = "this process" if me else f"process {pid} on {host}" if pid is not None else "another process"
         raise Busy(f"{self.path.parent} is in use by {who}: wait for it, end it, or choose another folder", pid, host)

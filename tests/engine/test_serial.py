@@ -12,14 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedquilt.cover import Cover, Params
-from fedquilt.fit import SGD, Fit, Slices
+from fedquilt.fit import SGD, Fit
 from fedquilt.models import BatchNorm
 from fedquilt.step import training
 
-from .tiny import KEY, SEEN, Recorder, close, engine, fit, same, samples, task, tiny, weights
+from .tiny import HEAVY, KEY, PLAIN, close, engine, every_other, fit, same, samples, scattered, task, tiny, weights
 
-HEAVY = SGD(0.1, momentum=0.9, weight_decay=0.01, clip=0.5)
-PLAIN = SGD(0.1)
 Masks = dict[str, Tensor]
 
 
@@ -137,21 +135,7 @@ def test_no_epochs_under_post_hoc_is_a_calibration() -> None:
 
 
 # ---- what may not move
-def units(name: str) -> Cover:
-    """Every other unit of every group."""
-    m = tiny(name)
-    return m.cover({g: torch.arange(0, n, 2) for g, n in m.groups.items()})
-
-
-def scattered(name: str) -> Cover:
-    """Random coordinates; of one tensor none, of another all."""
-    m = tiny(name)
-    rows = {k: torch.rand(s, generator=KEY.at("free", k).torch()) < 0.4 for k, s in m.shapes.items()}
-    first, *_, last = sorted(m.trainable)
-    return Cover.masks(rows | {first: torch.zeros(m.shapes[first]).bool(), last: torch.ones(m.shapes[last]).bool()})
-
-
-@pytest.mark.parametrize("cover", [units, scattered])
+@pytest.mark.parametrize("cover", [every_other, scattered])
 @pytest.mark.parametrize("name", ["mlp", "cnn", "resnet", "lstm-tied"])
 def test_what_is_not_free_does_not_move_by_one_bit(name: str, cover: Callable[[str], Cover]) -> None:
     free = cover(name)
@@ -173,25 +157,13 @@ def test_the_clip_is_over_what_moves() -> None:
     assert float(step.norm()) == pytest.approx(0.01, rel=1e-3)
 
 
-def test_a_tensor_that_is_not_free_costs_no_gradient_unless_watched() -> None:
-    whole = tiny("mlp").whole
-    head = whole.only(lambda k: k.startswith("head."))
-    spent = {}
-    for free in (None, head):
-        usage: list[Any] = []
-        engine("mlp").answer(fit("mlp", free=free), usage)
-        spent[free is None] = usage[0].flops
-    forward, heads = 2 * 10 * (128 * 7 + 7 * 6 + 6 * 5), 2 * 10 * 6 * 5
-    assert spent[False] == forward + heads and spent[True] > 2 * forward
-
-
 def test_nothing_free_is_no_training() -> None:
     f = fit("mlp", optim=HEAVY, free=Cover({}))
     assert same(engine("mlp").answer(f).params, f.start)
 
 
 def test_frozen_statistics_move_with_their_units() -> None:
-    free = units("cnn")
+    free = every_other("cnn")
     f = fit("cnn", free=free, norm="frozen")
     out, loose = engine("cnn").answer(f).params, engine("cnn").answer(fit("cnn", free=free)).params
     for k in f.model.statistics:
@@ -205,8 +177,8 @@ def test_a_correction_is_added_to_the_gradient() -> None:
     f = fit("mlp", optim=SGD(0.1), steps=1, correct=c)
     out, plain = engine("mlp").answer(f).params, engine("mlp").answer(fit("mlp", optim=SGD(0.1), steps=1)).params
     assert all(torch.allclose(out[k], plain[k] - 0.1 * c[k], atol=1e-6) for k in out)
-    held = engine("mlp").answer(fit("mlp", optim=HEAVY, correct=c, free=units("mlp"))).params
-    assert all(torch.equal(held[k][~s.dense()], f.start[k][~s.dense()]) for k, s in units("mlp").spans.items())
+    held = engine("mlp").answer(fit("mlp", optim=HEAVY, correct=c, free=every_other("mlp"))).params
+    assert all(torch.equal(held[k][~s.dense()], f.start[k][~s.dense()]) for k, s in every_other("mlp").spans.items())
 
 
 # ---- how long
@@ -255,79 +227,6 @@ def test_there_is_no_training_on_no_data() -> None:
     out = run.answer(f)
     assert same(out.params, f.start) and (out.steps, out.loss) == (0, 0.0)
     assert run.answer(fit("mlp", steps=5)).steps == 0
-
-
-# ---- slices
-def slices(name: str, ratios: tuple[float, ...] = (0.4, 0.7, 1.0), **more: Any) -> Slices:
-    m = tiny(name)
-    return Slices(tuple(m.prefix(r) for r in ratios), KEY.at("slices"), **more)
-
-
-@pytest.mark.parametrize("name", ["mlp", "cnn", "resnet", "lstm"])
-def test_the_shapes_of_a_slice_are_those_inside_the_step(name: str) -> None:
-    SEEN.clear()
-    f = fit(name, optim=HEAVY, epochs=3, slices=slices(name), terms=(Recorder(),))
-    assert f.slices is not None
-    engine(name).answer(f)
-    drawn = [f.slices.at(i) for i in range(9)]
-    ran = [s for s in SEEN if s]  # the FLOPs of each slice are counted on a step of its own
-    assert len(ran) == 9 + len(set(drawn)) and set(drawn) == {0, 1, 2}
-    shapes = [{k: tuple(v.shape) for k, v in s.items()} for s in ran]
-    slim = {k: s for k, s in f.slices.covers[0].pieces.items() if k in f.model.trainable}
-    assert shapes.count(slim) == drawn.count(0) + 1
-    assert all(
-        s == {k: f.slices.covers[i].pieces[k] for k in s} for s, i in zip(_steps(shapes, drawn), drawn, strict=True)
-    )
-
-
-def _steps(shapes: list[Any], drawn: list[int]) -> list[Any]:
-    """Without the steps that were only counted: the first of each form."""
-    out, known = [], set()
-    rows = iter(shapes)
-    for i in drawn:
-        if i not in known:
-            known.add(i)
-            next(rows)
-        out.append(next(rows))
-    return out
-
-
-@pytest.mark.parametrize("optim", [PLAIN, HEAVY], ids=["plain", "heavy"])
-@pytest.mark.parametrize("name", ["mlp", "cnn", "resnet"])
-def test_outside_the_drawn_slice_nothing_moves(name: str, optim: SGD) -> None:
-    start, run = weights(tiny(name)), engine(name)
-    for step in range(1, 6):
-        f = fit(name, optim=optim, steps=step, slices=slices(name))
-        after = run.answer(f).params
-        cover = f.slices.covers[f.slices.at(step - 1)]
-        for k, v in after.items():
-            inside = cover[k].dense()
-            assert torch.equal(v[~inside], start[k][~inside])
-            assert k in ("conv1.conv.bias", "dense1.linear.bias") or not torch.equal(v[inside], start[k][inside])
-        start = after
-
-
-def test_a_slice_trains_as_the_slimmer_net_does() -> None:
-    from fedquilt.cover import put, take
-
-    for name in ("mlp", "cnn", "resnet"):
-        half = tiny(name).prefix(0.5)
-        f = fit(name, optim=HEAVY, slices=slices(name, (0.5,)))
-        slim = fit(name, optim=HEAVY, start=take(f.start, half))
-        out, piece = engine(name).answer(f), engine(name).answer(slim)
-        assert close(out.params, put(f.start, half, piece.params), 5) and out.loss == pytest.approx(piece.loss)
-
-
-def test_a_slice_of_frozen_coordinates_does_not_move_them() -> None:
-    f = fit("cnn", optim=HEAVY, slices=slices("cnn"), free=units("cnn"))
-    out = engine("cnn").answer(f).params
-    assert all(torch.equal(out[k][~f.free[k].dense()], f.start[k][~f.free[k].dense()]) for k in f.model.trainable)
-
-
-def test_a_slice_that_leaves_a_tensor_out_is_refused() -> None:
-    part = tiny("mlp").prefix(0.5).only(lambda k: not k.startswith("head"))
-    with pytest.raises(ValueError, match=r"2 tensors without a value: head\.bias, head\.weight"):
-        fit("mlp", slices=Slices((part,), KEY))
 
 
 # ---- randomness inside a net

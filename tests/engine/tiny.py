@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedquilt.cover import Params
+from fedquilt.cover import Cover, Params
 from fedquilt.engine import Setup
 from fedquilt.engine.serial import Serial
 from fedquilt.fit import SGD, Fit, Request, Step, Term
@@ -18,10 +18,13 @@ from fedquilt.fleet import Device
 from fedquilt.key import Key
 from fedquilt.model import Model
 from fedquilt.models import build
+from fedquilt.step import Training, training
 from fedquilt.task import Classification, NextToken, Regression, Task
-from fedquilt.types import Client, Handle, Memory, Order
+from fedquilt.types import Client, Grant, Handle, Memory, Order
 
 KEY = Key(11)
+HEAVY = SGD(0.1, momentum=0.9, weight_decay=0.01, clip=0.5)
+PLAIN = SGD(0.1)
 CNN = {"name": "cnn", "input": (2, 8, 8), "classes": 5}
 RESNET = {"name": "resnet18", "input": (2, 8, 8), "classes": 5, "widths": (5, 6), "blocks": (1, 1)}
 
@@ -77,6 +80,20 @@ def fit(name: str, **settings: Any) -> Fit:
     return Fit(**({"model": model, "task": task(name)} | given))
 
 
+def every_other(name: str) -> Cover:
+    """Every other unit of every group."""
+    m = tiny(name)
+    return m.cover({g: torch.arange(0, n, 2) for g, n in m.groups.items()})
+
+
+def scattered(name: str) -> Cover:
+    """Random coordinates; of one tensor none, of another all."""
+    m = tiny(name)
+    rows = {k: torch.rand(s, generator=KEY.at("free", k).torch()) < 0.4 for k, s in m.shapes.items()}
+    first, *_, last = sorted(m.trainable)
+    return Cover.masks(rows | {first: torch.zeros(m.shapes[first]).bool(), last: torch.ones(m.shapes[last]).bool()})
+
+
 @dataclass(eq=False)
 class Recording(Serial):
     """The serial engine, which remembers what it was asked."""
@@ -88,11 +105,11 @@ class Recording(Serial):
         return super().answer(request, usage)
 
 
-def engine(name: str, n: int = 10, layout: str = "contiguous", strict: bool = True, **others: Any) -> Recording:
+def engine(name: str, n: int = 10, layout: str = "contiguous", strict: bool = True, others: Any = None) -> Recording:
     """An engine on ``n`` samples for ``train``, and some for the other splits."""
     parts = {"train": n, "val": 5, "test": 7}
     held: dict[Any, Any] = {Handle(0, s): samples(name, m, KEY.at(s)) for s, m in parts.items()}
-    return Recording(held | others, Setup("serial", layout, 1), strict)
+    return Recording(held | (others or {}), Setup("serial", layout, 1), strict)
 
 
 def client(model: Model, task: Task, device: Device | None = None, **more: Any) -> Client:
@@ -103,8 +120,6 @@ def client(model: Model, task: Task, device: Device | None = None, **more: Any) 
 
 def order(params: Params, cover: Any, norm: str = "shared", **more: Any) -> Order:
     """Work for client 0 on these tensors."""
-    from fedquilt.types import Grant
-
     return Order("tiny", 0, 0, 0, params, cover, Grant(cover), scalars={"norm": norm}, **more)
 
 
@@ -125,6 +140,17 @@ class Recorder(Term):
         return s.out.logits.sum() * 0
 
 
+def recorded(f: Fit, n: int = 10) -> list[Params]:
+    """What the net ran on in each step of a training (of the steps alone: engines run some only to count them)."""
+    SEEN.clear()
+    x, y = samples(f.model.name, n)
+    run = Training.of(replace(f, terms=(*f.terms, Recorder())), y.unique())
+    with training(f.model.net, f.key):
+        for step, rows in enumerate(f.batches(n)):
+            run.step(x[rows], y[rows], f.slices.at(step) if f.slices else None)
+    return SEEN[:]
+
+
 def same(a: Params, b: Params) -> bool:
     """Equal names and bits."""
     return a.keys() == b.keys() and all(torch.equal(v, b[k]) for k, v in a.items())
@@ -135,6 +161,3 @@ def close(a: Params, b: Params, digits: int = 6) -> bool:
     return a.keys() == b.keys() and all(
         torch.allclose(v, b[k], rtol=10**-digits, atol=10**-digits) for k, v in a.items()
     )
-
-
-__all__ = ["KEY", "SEEN", "SGD", "Recorder", "client", "close", "drive", "engine", "fit", "order", "same", "samples"]

@@ -27,6 +27,7 @@ Recipe = tuple[str, Callable[[], bytes], frozenset[Code]]  # what is wrong, how 
 FORMS = ("whole", "block", "mask")  # each is a case of the next
 MUCH = 1 << 40
 HUGE = 2**2000
+UNKNOWN = len(DTYPES)  # the first number that stands for no dtype
 LIMIT = 1 << 22  # no mutant is made longer than this
 NAN, INF = math.nan, math.inf
 
@@ -101,9 +102,10 @@ class Message:
 
 
 def _wrong(
-    name: str, codes: Code | frozenset[Code], made: Callable[..., bytes], *args: object, **more: object
+    name: str, breaks: Code | frozenset[Code], made: Callable[..., bytes], /, *args: object, **changes: object
 ) -> Recipe:
-    return name, partial(made, *args, **more), codes if isinstance(codes, frozenset) else frozenset({codes})
+    codes = breaks if isinstance(breaks, frozenset) else frozenset({breaks})
+    return name, partial(made, *args, **changes), codes
 
 
 # ---- on the way
@@ -174,20 +176,20 @@ def _addressed_wrong(m: Message) -> Iterator[Recipe]:
 
 
 def _headed_wrong(m: Message) -> Iterator[Recipe]:
-    """Spelt in another way, or claiming what is not there."""
+    """Spelled in another way, or claiming what is not there."""
     raw, much = m.head.encode(), number(1 << 62)
     to_metrics = raw[: m.plan_at + DIGEST + 8]
     for name, head in (
         ("of no magic", b"QF" + raw[2:]),
         ("of another format", raw[:2] + b"\x02" + raw[3:]),
         ("of another kind", raw[:3] + b"O" + raw[4:]),
-        ("a length spelt too long", raw[:4] + bytes([raw[4] | 128, 0]) + raw[5:]),
+        ("a length spelled too long", raw[:4] + bytes([raw[4] | 128, 0]) + raw[5:]),
         ("a name of 2**62 bytes", raw[:4] + much + raw[5:]),
         ("a length without end", raw[:4] + b"\xff" * 12 + raw[5:]),
         ("2**62 metrics", to_metrics + much),
         ("a run that is no text", raw[:4] + b"\x01\xff" + raw[5 + len(m.head.run.encode()) :]),
     ):
-        if name == "a length spelt too long" and raw[4] > 127:
+        if name == "a length spelled too long" and raw[4] > 127:
             continue
         yield _wrong(name, Code.BAD_HEADER, m.other, head)
     many = {f"{i:x}": 0.0 for i in range(2000)}
@@ -198,7 +200,7 @@ def _headed_wrong(m: Message) -> Iterator[Recipe]:
 def _covering_wrong(m: Message) -> Iterator[Recipe]:
     """Speaking about what was not granted."""
     o, table = m.order, dict(agreed(m.order))
-    yield _wrong("the order's cover spelt out", Code.PLAN_MISMATCH, m.other, cover=o.cover.encode())
+    yield _wrong("the order's cover spelled out", Code.PLAN_MISMATCH, m.other, cover=o.cover.encode())
     bomb = Cover.whole({"bomb": (MUCH, 2)})
     mask = b"C1\x00\x01\x01w\x02" + 2 * number(MUCH) + b"\x02\x01\x01\x00" + number(MUCH)
     for name, code in (
@@ -246,16 +248,14 @@ def _typed_wrong(m: Message) -> Iterator[Recipe]:
     head = m.head
     for k, (code, shape) in list(head.extra.items())[:2]:
         for other in ((*shape, MUCH), (*shape, 1), (0, *shape), (1,) * 255):
-            yield _wrong(
-                f"the extra {k!r} {other}"[:60], Code.BAD_SHAPE, m.other, extra={**head.extra, k: (code, other)}
-            )
-        for other in {0, 200, (code + 1) % len(DTYPES)} - {code}:
-            yield _wrong(
-                f"the extra {k!r} as {other}", Code.BAD_DTYPE, m.other, extra={**head.extra, k: (other, shape)}
-            )
+            extra = {**head.extra, k: (code, other)}
+            yield _wrong(f"the extra {k!r} {other}"[:60], Code.BAD_SHAPE, m.other, extra=extra)
+        for wrong in {0, UNKNOWN, 255, (code + 1) % len(DTYPES)} - {code}:
+            extra = {**head.extra, k: (wrong, shape)}
+            yield _wrong(f"the extra {k!r} as {wrong}", Code.BAD_DTYPE, m.other, extra=extra)
     for i, k in list(enumerate(m.reply.cover))[:4]:
-        for code in {200, 0, CODES[torch.int32], (head.codes[i] + 1) % len(DTYPES)} - {head.codes[i]}:
-            if k in m.order.cover or code == 200:
+        for code in {0, UNKNOWN, 255, CODES[torch.int32], (head.codes[i] + 1) % len(DTYPES)} - {head.codes[i]}:
+            if k in m.order.cover or code >= UNKNOWN:
                 codes = head.codes[:i] + bytes([code]) + head.codes[i + 1 :]
                 yield _wrong(f"{k!r} as {code}", Code.BAD_DTYPE, m.other, codes=codes)
     if any(t.dtype == torch.bool and t.numel() for t in (*m.reply.params.values(), *m.reply.extra.values())):

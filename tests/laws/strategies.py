@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedquilt.cover import Axes, Axis, Cover, Params, Shapes
+from fedquilt.cover import Along, Axes, Axis, Cover, Params, Shapes
 
 # The same examples on every machine and in every run: a red law stays red until it is mended.
 _HEALTH = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
@@ -80,22 +80,60 @@ def models(draw: st.DrawFn, fill: Fill = any_bits, dtypes: tuple[torch.dtype, ..
 # ---- covers
 @st.composite
 def axes_tables(draw: st.DrawFn, table: Shapes) -> Axes:
-    """A consistent axes table: groups shared between tensors, with blocks and repeats that divide the axes."""
-    out: dict[str, tuple[Axis | None, ...]] = {}
+    """A consistent axes table: groups shared between tensors, with blocks and repeats that divide the axes.
+
+    A group is called after its size.  What stands beside others on an axis stands alone somewhere else.
+    """
+    out: dict[str, list[Along]] = {}
     for name, shape in table.items():
-        row: list[Axis | None] = []
+        row: list[Along] = []
         for n in shape:
             ways = [(b, r) for b in (1, 2, 3) for r in (1, 2) if n and n % (b * r) == 0]
             b, r = draw(st.sampled_from(ways)) if ways else (1, 1)
             row.append(Axis(f"{draw(st.sampled_from('gh'))}{n // (b * r)}", b, r) if draw(st.booleans()) else None)
         if any(row) or draw(st.booleans()):  # a tensor may be missing from the table
-            out[name] = tuple(row)
+            out[name] = row
+    alone = {a.group: int(a.group[1:]) for row in out.values() for a in row if isinstance(a, Axis)}
+    for name, row in out.items():
+        for d, n in enumerate(table[name]):
+            if row[d] is None and draw(st.booleans()):
+                row[d] = draw(several(alone, n))
+    return {name: tuple(row) for name, row in out.items()}
+
+
+@st.composite
+def several(draw: st.DrawFn, alone: Mapping[str, int], size: int) -> Along:
+    """Parts one after another that make an axis of this size, or None."""
+    made: list[Axis | int] = []
+    left = size
+    while left:
+        ways = [Axis(g, b, r) for g, n in alone.items() for b in (1, 2) for r in (1, 2) if n and n * b * r <= left]
+        a = draw(st.sampled_from([*ways, 1]))
+        made.append(a)
+        left -= a if isinstance(a, int) else alone[a.group] * a.block * a.repeat
+    return tuple(made) or None
+
+
+def owned(axes: Axes, table: Shapes, name: str) -> list[list[tuple[str, int] | None]]:
+    """Whose each entry of each axis of a tensor is: a group and a unit, or nobody's."""
+    sizes = groups(axes, table)
+    out = []
+    for along, n in zip(axes.get(name, (None,) * len(table[name])), table[name], strict=True):
+        row: list[tuple[str, int] | None] = []
+        for a in along if isinstance(along, tuple) else (along,):
+            if isinstance(a, Axis):
+                units = range(sizes[a.group])
+                row += [(a.group, u) for _ in range(a.repeat) for u in units for _ in range(a.block)]
+            else:
+                row += [None] * (n if a is None else a)
+        out.append(row)
     return out
 
 
 def groups(axes: Axes, table: Shapes) -> dict[str, int]:
     """How many units each group has."""
-    return {a.group: a.units(n) for k, row in axes.items() for a, n in zip(row, table[k], strict=True) if a}
+    rows = [pair for k, row in axes.items() for pair in zip(row, table[k], strict=True)]
+    return {a.group: a.units(n) for a, n in rows if isinstance(a, Axis)}
 
 
 @st.composite

@@ -25,6 +25,7 @@ from .strategies import (
     like,
     models,
     models_shapes,
+    owned,
     same_places,
     seeds,
     unit_choices,
@@ -190,7 +191,7 @@ def test_the_kind_is_the_simplest_that_says_the_set(data: st.DataObject, table: 
     for k in c:
         m = c[k].dense()
         rays = [np.asarray(m.movedim(d, 0).reshape(n, -1).any(1)) for d, n in enumerate(m.shape)]
-        a_block = torch.from_numpy(np.ix_(*rays)[0].astype(bool)) if len(rays) == 1 else m.new_ones(())
+        a_block = m.new_ones(())
         for d, r in enumerate(rays):
             a_block = a_block & torch.from_numpy(r).view([-1 if j == d else 1 for j in range(len(rays))])
         expected = "whole" if m.all() else "block" if torch.equal(m, a_block) else "mask"
@@ -235,10 +236,10 @@ def test_units_own_the_places_that_the_table_says(data: st.DataObject, table: Sh
     units = data.draw(unit_choices(axes, table))
     c = Cover.units(table, axes, units)
     for k, shape in table.items():
-        inside = torch.ones(shape, dtype=torch.bool)
+        inside, whose = torch.ones(shape, dtype=torch.bool), owned(axes, table, k)
         for place in np.ndindex(shape):
-            for a, n, j in zip(axes.get(k, (None,) * len(shape)), shape, place, strict=True):
-                if a is not None and a.group in units and j // a.block % a.units(n) not in units[a.group]:
+            for row, j in zip(whose, place, strict=True):
+                if (own := row[j]) and own[0] in units and own[1] not in units[own[0]]:
                     inside[place] = False
         assert torch.equal(inside, dense(c, table)[k]), k
     rest = {
@@ -249,7 +250,9 @@ def test_units_own_the_places_that_the_table_says(data: st.DataObject, table: Sh
     if len(units) == 1:  # the units of one group and the others share those tensors out between them
         other = Cover.units(table, axes, rest)
         (group,) = units
-        once = [k for k, row in axes.items() if [a.group for a in row if a].count(group) == 1]
+        once = [
+            k for k in axes if [{own and own[0] for own in row} for row in owned(axes, table, k)].count({group}) == 1
+        ]
         split = Cover.whole({k: table[k] for k in once})
         assert (c | other) & split == split and (c & other & split).numel == 0
 
@@ -261,6 +264,32 @@ def test_entries_with_block_and_repeat_by_hand() -> None:
     assert Axis("g", repeat=4).entries(torch.tensor([1]), 12).tolist() == [1, 4, 7, 10]  # LSTM: 4 gates of 3 units
     assert Axis("g", block=2, repeat=2).entries(pick, 12).tolist() == [4, 5, 0, 1, 10, 11, 6, 7]
     assert (Axis("g").units(7), Axis("g", 2).units(8), Axis("g", 2, 3).units(12)) == (7, 4, 2)
+
+
+CONCAT = {"a": (Axis("a"),), "b": (Axis("b", 2),), "w": ((Axis("b", 1, 2), 2, Axis("a", 2), Axis("b")), None)}
+
+
+def test_an_axis_of_several_parts_by_hand() -> None:
+    table = {"a": (3,), "b": (4,), "w": (14, 1)}  # w: two units of b, twice; two of nobody's; three of a in twos; b
+    c = Cover.units(table, CONCAT, {"b": torch.tensor([1]), "a": torch.tensor([2, 0])})
+    assert take({"w": torch.arange(14).view(14, 1)}, Cover({"w": c["w"]}))["w"].flatten().tolist() == [
+        *(1, 3, 4, 5, 6, 7, 10, 11, 13)
+    ]
+    assert c.pieces == {"a": (2,), "b": (2,), "w": (9, 1)}
+    assert Cover.units(table, CONCAT, {"c": torch.tensor([0])}) == Cover.whole(table)
+    for units, said in (({"a": [3]}, "positions 6..7 do not fit an axis of 6"), ({"b": [-1]}, "do not fit")):
+        with pytest.raises(ValueError, match=said):
+            Cover.units({"w": (14, 1), **table}, CONCAT, {g: torch.tensor(u) for g, u in units.items()})
+
+
+def test_parts_that_do_not_fill_an_axis_or_are_of_unknown_size_are_refused() -> None:
+    units = {"b": torch.tensor([0])}
+    with pytest.raises(ValueError, match="an axis has 15 entries, its parts .* have 14"):
+        Cover.units({"a": (3,), "b": (4,), "w": (15, 1)}, CONCAT, units)
+    with pytest.raises(ValueError, match="a stands only beside others, as in w: its number of units is not known"):
+        Cover.units({"b": (4,), "w": (14, 1)}, {k: CONCAT[k] for k in "bw"}, units)
+    with pytest.raises(ValueError, match="group b has 3 units in b and 4 in c"):
+        Cover.units({"a": (3,), "b": (6,), "c": (4,), "w": (14, 1)}, {**CONCAT, "c": (Axis("b"),)}, units)
 
 
 def test_an_axis_that_does_not_hold_whole_units_is_refused() -> None:

@@ -13,6 +13,7 @@ from fedquilt.cover import Axis, Params, count_units, take
 from fedquilt.grow import climb, deepen, ladder, places, shorten, shrink, widen
 from fedquilt.model import Model
 from fedquilt.models import build
+from fedquilt.term import call
 
 from .nets import FAMILIES, KEY, Family, learn, near, said, scrambled, size_of
 
@@ -164,7 +165,14 @@ def test_a_layer_that_cannot_draw_other_sizes_is_named() -> None:
 def test_a_tensor_that_layers_share_stays_shared() -> None:
     net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
     net[1].weight = net[0].weight
-    m = Model(net, {f"{i}.{k}": (Axis("a"), Axis("a"))[:d] for i in (0, 1) for k, d in (("weight", 2), ("bias", 1))})
+    a = Axis("a")
+    m = Model(net, {"0.weight": (a, a), "0.bias": (a,), "1.bias": (a,)})
+    assert "1.weight" not in m.shapes and m.count() == 24
+    x = torch.randn(2, 4)
+    assert torch.equal(call(m.net, m.params(), x).logits, net(x))
+    assert call(m.net, take(m.params(), m.prefix(0.5)), x[:, :2]).logits.shape == (2, 2)
+    with pytest.raises(ValueError, match=r"names 1\.weight, which is another name of 0\.weight"):
+        Model(net, {"1.weight": (a, a)})
     other = m.sized({"a": 6}, KEY).net
     assert other[0].weight is other[1].weight and other[0].weight.shape == (6, 6)
     assert other[0].bias is not other[1].bias and net[0].weight.shape == (4, 4)

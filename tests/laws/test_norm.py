@@ -312,8 +312,8 @@ def test_shared_statistics_are_averaged_like_weights() -> None:
 
 
 # ---- personal
-@pytest.mark.parametrize("keep", [False, True])
-def test_personal_statistics_are_the_clients_own(keep: bool) -> None:
+@pytest.mark.parametrize("keep", ["nothing", "rest", "whole"])
+def test_personal_statistics_are_the_clients_own(keep: str) -> None:
     w = world("personal", keep=keep)
     first = w.asked(0)
     w.round(0, 1)
@@ -322,7 +322,9 @@ def test_personal_statistics_are_the_clients_own(keep: bool) -> None:
     assert all(bits(first.start[k]) == bits(w.model.params()[k]) for k in w.model.statistics)
     second = w.asked(0)
     assert all(bits(second.start[k]) == bits(mine[0][k]) for k in w.model.statistics)
-    assert set(w.memory[0].tensors) == {"model/" + k for k in (w.model.shapes if keep else w.model.statistics)}
+    assert set(w.memory[0].tensors) == {
+        "model/" + k for k in (w.model.shapes if keep == "whole" else w.model.statistics)
+    }
     w.round(1)  # who does not train keeps what it has
     assert all(bits(w.serve(0).params[k]) == bits(mine[0][k]) for k in w.model.statistics)
     again = {k: w.memory[1].tensors["model/" + k] for k in w.model.statistics}

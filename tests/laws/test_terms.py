@@ -16,18 +16,19 @@ from torch import Tensor, nn
 import fedquilt.parts
 from fedquilt.cover import Cover, Params
 from fedquilt.fit import SGD, Fit, Request, Step, TaskLoss, Term, View, Watch
-from fedquilt.fleet import Device
+from fedquilt.fleet import Device, Fleet
 from fedquilt.key import Key
+from fedquilt.method import Method
 from fedquilt.methods import METHODS
 from fedquilt.model import Model
-from fedquilt.norm import NORMS, held, travelling
-from fedquilt.parts import local as local_module
+from fedquilt.norm import NORMS
 from fedquilt.parts.local import Length, Train
-from fedquilt.parts.terms import TERMS, VIEWS, WATCHES, Proximal, SeenClasses
+from fedquilt.parts.send import Ordered
+from fedquilt.parts.terms import WATCHES, Proximal, SeenClasses
 from fedquilt.step import Seen, begin, gradient, training
-from fedquilt.types import Part
+from fedquilt.types import Local, Memory
 
-from ..engine.tiny import KEY, client, drive, engine, fit, order, samples, task, tiny, weights
+from ..engine.tiny import KEY, client, drive, engine, fit, samples, task, tiny, weights
 from .test_vmap import PARTS, STOCK, requests
 
 
@@ -40,16 +41,21 @@ def at(f: Fit, moving: Params | None = None, n: int = 6) -> tuple[Params, Seen]:
 
 
 # ---- gradients
+STOPPED = {"Blended": "+"}  # where the gradient is stopped on purpose, only what has this prefix is the slope
+
+
 @pytest.mark.parametrize("case", [c for c in STOCK if c not in WATCHES])
 @pytest.mark.parametrize("name", ["mlp", "cnn-group", "lstm"])
 def test_the_gradient_is_that_of_finite_differences(name: str, case: str) -> None:
     f = requests(name, STOCK[case])[0]
     moving, _ = begin(f, torch.arange(5))
     grads, _ = at(f)
+    names = [k for k in moving if k.startswith(STOPPED.get(case, ""))]
     for i in range(4):
-        along = {k: torch.randn(v.shape, generator=KEY.at("along", i, k).torch()).double() for k, v in moving.items()}
-        ahead, behind = (at(f, {k: v + d * along[k] for k, v in moving.items()})[1].total for d in (1e-6, -1e-6))
-        slope = torch.stack([(g * along[k]).sum() for k, g in grads.items()]).sum()
+        along = {k: torch.randn(moving[k].shape, generator=KEY.at("along", i, k).torch()).double() for k in names}
+        sides = ({k: v + d * along.get(k, 0.0) for k, v in moving.items()} for d in (1e-6, -1e-6))
+        ahead, behind = (at(f, p)[1].total for p in sides)
+        slope = torch.stack([(grads[k] * along[k]).sum() for k in names]).sum()
         assert torch.allclose((ahead - behind) / 2e-6, slope, rtol=1e-6, atol=1e-7)
 
 
@@ -105,13 +111,18 @@ def subclasses(base: type) -> Iterator[type]:
         yield from subclasses(c)
 
 
-@pytest.mark.parametrize(("base", "registry"), [(Term, TERMS), (View, VIEWS), (Watch, WATCHES)])
-def test_every_part_of_a_step_is_registered_and_checked(base: type, registry: Mapping[str, type]) -> None:
-    for module in pkgutil.walk_packages(fedquilt.parts.__path__, "fedquilt.parts."):
-        import_module(module.name)
+def stock_modules() -> list[Any]:
+    names = [m.name for m in pkgutil.walk_packages(fedquilt.parts.__path__, "fedquilt.parts.")]
+    return [import_module(name) for name in names]
+
+
+@pytest.mark.parametrize(("base", "name"), [(Term, "TERMS"), (View, "VIEWS"), (Watch, "WATCHES")])
+def test_every_part_of_a_step_is_registered_and_checked(base: type, name: str) -> None:
+    registry = {k: c for m in stock_modules() for k, c in getattr(m, name, {}).items()}
     ours = {c.__name__: c for c in subclasses(base) if c.__module__.startswith("fedquilt.")}
-    assert dict(registry) == ours
-    assert registry.keys() <= {name for case in STOCK for name in case.split(", ")}
+    assert registry == ours, f"every {base.__name__} is listed in the {name} of its module"
+    checked = {name for case in STOCK for name in case.split(", ")}
+    assert registry.keys() <= checked, f"every {base.__name__} has an example in test_vmap.STOCK"
     assert all(is_dataclass(c) and c.__dataclass_params__.frozen for c in ours.values())  # type: ignore[attr-defined]
 
 
@@ -165,40 +176,47 @@ def test_what_is_not_data_is_found(bad: object) -> None:
         plain(replace(fit("mlp"), terms=(Closure(bad),)))
 
 
-LOCALS: Mapping[str, Part] = {
-    **{f"{name}()": build().local for name, build in METHODS.items()},
-    "Train, whole": Train(epochs=Length(1, 2), keep="whole", freeze=True, finetune=1),
-    "Train, own rows": Train(loss=SeenClasses(), own_rows=True, scaler=True),
-    "Train, seconds": Train(SGD(0.1, 0.9, 0.01, 1.0), Length(1, 2, 1e-3), terms=(Proximal(0.1),), finetune=2),
+def whole(**settings: Any) -> Method:
+    return Method("train", send=Ordered(), local=Train(**settings))
+
+
+OTHERS = {
+    "whole": whole(epochs=Length(1, 2), keep="whole", freeze=True, finetune=1),
+    "own rows": whole(loss=SeenClasses(), own_rows=True, scaler=True),
+    "seconds": whole(optim=SGD(0.1, 0.9, 0.01, 1.0), epochs=Length(1, 2, 1e-3), terms=(Proximal(0.1),), finetune=2),
+}
+STOCK_METHODS = {name: build() for name, build in METHODS.items()} | {
+    f"{name}, {norm}": replace(m, norm=norm) for name, m in OTHERS.items() for norm in NORMS
 }
 
 
-def asked(local: Any, norm: str) -> list[Request]:
-    """What a local asks for, when it works and when it serves."""
-    m, run = tiny("cnn"), engine("cnn")
-    server = held(weights(m), m, norm, [0.6])
-    cover = travelling(m.prefix(0.6), m, norm, [0.6])
-    o = order({k: s.take(server[k]) for k, s in cover.spans.items()}, cover, norm)
-    o = replace(o, scalars={**o.scalars, "asks": "val_loss"})
-    c = client(m, task("cnn"), Device(width=0.6), labels=torch.arange(4))
-    _, memory = drive(run, local(o, c))
-    drive(run, local.serve(o, replace(c, memory=memory)))
+def asked(method: Method) -> list[Request]:
+    """What a method's local asks for: in two rounds, and when it serves."""
+    model, run = tiny("cnn"), engine("cnn")
+    fleet = Fleet({0: Device(width=0.6)}, {0: 10})
+    state = method.begin(model, fleet)
+    memory = Memory()
+    for r in range(2):
+        o = method.order(replace(state, round=r), 0, fleet, model, KEY)
+        o = replace(o, scalars={**o.scalars, "asks": "val_loss"})
+        c = client(model, task("cnn"), fleet.devices[0], labels=torch.arange(4), memory=memory)
+        _, memory = drive(run, method.local(o, c))
+        drive(run, method.local.serve(o, replace(c, memory=memory)))
     return run.asked
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("local", LOCALS)
-def test_every_request_of_every_stock_local_is_plain_data(local: str, norm: str) -> None:
-    made = asked(LOCALS[local], norm)
-    assert len(made) >= 2
+@pytest.mark.parametrize("name", STOCK_METHODS)
+def test_every_request_of_every_stock_local_is_plain_data(name: str) -> None:
+    made = asked(STOCK_METHODS[name])
+    assert len(made) >= 4
     for request in made:
         assert isinstance(request, Request)
         plain(request)
 
 
 def test_every_stock_local_is_among_them() -> None:
-    ours = {c for c in vars(local_module).values() if isinstance(c, type) and hasattr(c, "serve")}
-    assert ours == {type(v) for v in LOCALS.values()}
+    ours = {c for m in stock_modules() for c in vars(m).values() if isinstance(c, type) and hasattr(c, "serve")}
+    assert ours - {Local} == {type(m.local) for m in STOCK_METHODS.values()}
 
 
 @pytest.mark.parametrize("case", PARTS)

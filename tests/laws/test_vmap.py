@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from fedquilt.cover import Params
 from fedquilt.fit import Fit, Peer, Slices, Step, Term
 from fedquilt.key import Key
+from fedquilt.parts.personal import Blended
 from fedquilt.parts.terms import WATCHES, Proximal, Scaler, SeenClasses, TaskLoss
 from fedquilt.step import Held, Seen, begin, gradient, objective, training
 from fedquilt.types import Handle
@@ -38,6 +39,11 @@ def numbers(name: str, key: Key) -> Params:
 
 def term(t: Term) -> Build:
     return lambda name, key: {"terms": (t,), "anchor": numbers(name, key.at("anchor"))}
+
+
+def blend(name: str, key: Key) -> Params:
+    own = {k: v for k, v in numbers(name, key.at("own")).items() if k in tiny(name).trainable}
+    return {**own, "alpha": torch.tensor(0.2 + 0.6 * key.uniform(), dtype=torch.float64)}
 
 
 def peers(name: str, key: Key) -> dict[str, Peer]:
@@ -66,6 +72,7 @@ STOCK: Mapping[str, Build] = {
     "Proximal": term(Proximal(0.3)),
     "SeenClasses": lambda name, key: {"loss": SeenClasses()},
     "Scaler": lambda name, key: {"view": Scaler.of(tiny(name), 0.4)},
+    "Blended": lambda name, key: {"terms": (Blended(),), "extra": blend(name, key)},
 }
 SPIKES: Mapping[str, Build] = {
     "SelfDistil": sliced,

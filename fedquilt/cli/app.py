@@ -1,0 +1,244 @@
+"""The commands and their flags; each one's work is in a module that is imported when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Group, Parameter
+
+from .. import __version__
+from .cards import TABLES, cards
+from .flags import flags, taking, tidy
+
+WORK = Group("How to work", sort_key=3)
+OUTPUT = Group("Output", sort_key=4)
+Out = Annotated[Path | None, Parameter(group=OUTPUT, help="the folder that keeps it", show_default=False)]
+Force = Annotated[
+    bool,
+    Parameter(group=OUTPUT, help="do it anew: remove the run in the folder", negative=(), show_default=False),
+]
+Json = Annotated[
+    bool,
+    Parameter(group=OUTPUT, help="JSON on standard output instead of tables", negative=(), show_default=False),
+]
+Quiet = Annotated[bool, Parameter(group=OUTPUT, help="no progress, no table", negative=(), show_default=False)]
+Dry = Annotated[bool, Parameter(group=WORK, help="check everything and say what would run", negative=())]
+Jobs = Annotated[
+    int | None,
+    Parameter(group=WORK, help="how many runs at a time, each in a process of one thread", show_default=False),
+]
+Seeds = Annotated[str | None, Parameter(group=WORK, help="how many, or which: 3 is 0,1,2", show_default=False)]
+Many = Annotated[list[str] | None, Parameter(group=WORK, negative=(), show_default=False)]
+Beside = Annotated[bool, Parameter(group=WORK, help="local and fine-tuned fedavg stand beside", show_default=False)]
+Word = Annotated[str, Parameter(show_default=False)]
+
+HELP = "Personalised federated learning on devices of unequal means."
+EPILOGUE = "With `--debug` an unexpected error shows its traceback."
+GRID = ("data", "partition", "seed")  # of which a comparison has several
+
+
+def app(words: Sequence[str]) -> tuple[App, list[str]]:
+    """The application for these words, and the words, tidy: the methods that they name have their settings as flags."""
+    methods = list(dict.fromkeys(w for w in words if w in cards("methods")))
+    made = App(
+        name="fedquilt",
+        version=f"fedquilt {__version__}",
+        help=HELP,
+        help_epilogue=EPILOGUE,
+        help_format="markdown",
+        suppress_keyboard_interrupt=False,
+    )
+    anything = not methods
+    for command, less in ((run, ()), (compare, GRID), (tune, ("seed",))):
+        more = flags(methods, less) if command.__name__ in words else []  # none of the others need theirs
+        made.command(taking(command, more, anything))
+    made.command(resume)
+    made.command(listing, name="list")
+    made.command(show)
+    sharing = [f for f in flags(()) if f.name in SHARING] if "partition" in words else []
+    made.command(taking(partition, sharing, False))
+    made.command(export)
+    made.command(doctor)
+    return made, tidy(words, methods)
+
+
+def run(
+    what: Word = "",
+    /,
+    *,
+    jobs: Jobs = None,
+    dry_run: Dry = False,
+    out: Out = None,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    **said: Any,
+) -> int:
+    """Run a method, or a study; without either, a first comparison in under a minute.
+
+    `fedquilt run METHOD --help` shows the method's settings. The same command again goes on where it
+    was interrupted; a finished run is shown, not repeated.
+
+    Parameters
+    ----------
+    what
+        a method of `fedquilt list methods`, or a study: a TOML file with the flags below as its keys
+    """
+    from .work import How, do_run
+
+    return do_run([what] if what else [], said, How(out, force, json, quiet, dry_run, jobs))
+
+
+def compare(
+    *what: str,
+    data: Many = None,
+    partition: Many = None,
+    seeds: Seeds = None,
+    baselines: Beside = True,
+    tuned: Annotated[Path | None, Parameter(group=WORK, help="a search whose choices are used")] = None,
+    jobs: Jobs = None,
+    dry_run: Dry = False,
+    out: Out = None,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    **said: Any,
+) -> int:
+    """Set methods beside each other: the same data, splits, cohorts and budget.
+
+    A setting of a method stands for all that have it. Give `--data` or `--partition` more than once
+    for several. A comparison that was interrupted goes on; no finished run is repeated.
+
+    Parameters
+    ----------
+    what
+        methods, or a study: a TOML file
+    """
+    from .work import How, do_compare
+
+    said |= {k: v for k, v in (("data", data), ("partition", partition), ("seeds", seeds)) if v}
+    return do_compare(what, said, How(out, force, json, quiet, dry_run, jobs), baselines, tuned)
+
+
+def tune(
+    *what: str,
+    over: Annotated[
+        list[str] | None,
+        Parameter(group=WORK, help="a setting and its values: lr=0.01,0.1 or lr=0.001..0.3:4", negative=()),
+    ] = None,
+    on_test: Annotated[
+        bool, Parameter(group=WORK, help="judge on test data where they double as validation", negative=())
+    ] = False,
+    seeds: Seeds = None,
+    baselines: Beside = True,
+    jobs: Jobs = None,
+    out: Out = None,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    **said: Any,
+) -> int:
+    """Search settings: as many trials for every method, judged on validation data alone.
+
+    Without `--over`, four learning rates. `fedquilt compare ... --tuned FOLDER` uses what was chosen.
+
+    Parameters
+    ----------
+    what
+        methods, or a study: a TOML file
+    """
+    from .work import How, do_tune, space
+
+    said |= {"seeds": seeds} if seeds else {}
+    return do_tune(what, said, How(out, force, json, quiet, False, jobs), baselines, space(over or []), on_test)
+
+
+def resume(folder: Path, /, *, jobs: Jobs = None, json: Json = False, quiet: Quiet = False) -> int:
+    """Go on with an interrupted run, comparison or search, where it ended.
+
+    Parameters
+    ----------
+    folder
+        the folder that keeps it
+    """
+    from .work import How, do_resume
+
+    return do_resume(folder, How(json=json, quiet=quiet, jobs=jobs))
+
+
+def listing(kind: Word = "", /, *, json: Json = False) -> int:
+    """List what there is.
+
+    Parameters
+    ----------
+    kind
+        one of the kinds of things that have names; empty: all
+    """
+    from .show import list_kinds
+
+    return list_kinds([kind] if kind else list(TABLES), json)
+
+
+def show(name: str, /, *, json: Json = False) -> int:
+    """Show a method, a model or another thing that has a name, or a run.
+
+    Parameters
+    ----------
+    name
+        a name of `fedquilt list`, or the folder of a run
+    """
+    from .show import show_name
+
+    return show_name(name, json)
+
+
+SHARING = ("partition", "clients", "split", "seed")
+
+
+def partition(
+    data: str,
+    /,
+    *,
+    plot: Annotated[Path | None, Parameter(group=OUTPUT, help="draw it: a .svg, .pdf or .png file")] = None,
+    json: Json = False,
+    **said: Any,
+) -> int:
+    """Share data out among clients and show what each of them holds.
+
+    Parameters
+    ----------
+    data
+        the name of a data set
+    """
+    from .share import partition as do
+
+    return do({"data": data, **said}, plot, json)
+
+
+def export(
+    folder: Path,
+    /,
+    *,
+    client: Annotated[str, Parameter(help="a client's number, or global")] = "global",
+    to: Annotated[Path | None, Parameter(help="where to; by default inside the run's folder")] = None,
+    json: Json = False,
+) -> int:
+    """Take a trained model out of a run: a sub-model at its own shape, ready for `fedquilt.load`.
+
+    Parameters
+    ----------
+    folder
+        the folder of a run
+    """
+    from .take import take
+
+    return take(folder, client, to, json)
+
+
+def doctor(*, json: Json = False) -> int:
+    """Examine this machine: versions, data, cores, GPU, extras."""
+    from .doctor import doctor as do
+
+    return do(json)

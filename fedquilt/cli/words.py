@@ -1,0 +1,36 @@
+"""Numbers in words."""
+
+from __future__ import annotations
+
+PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+
+
+def amount(value: float, unit: str) -> str:
+    """Three digits and a decimal prefix: ``117 kB``, ``1.1 GFLOP``."""
+    for prefix in PREFIXES:
+        if abs(value) < 999.5 or prefix == PREFIXES[-1]:
+            break
+        value /= 1000
+    digits = f"{value:.0f}" if value >= 99.5 or value == int(value) else f"{value:.1f}"
+    return f"{digits} {prefix}{unit}"
+
+
+def clock(seconds: float) -> str:
+    """A time in the two units that matter: ``4.4 s``, ``12 min 5 s``, ``3 h 20 min``, ``2 d 4 h``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for size, unit, small, subunit in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // small} {subunit}"
+    return f"{seconds:.1f} s"
+
+
+def share(value: float | None) -> str:
+    """An accuracy: three places, or a dash."""
+    return "-" if value is None else f"{value:.3f}"
+
+
+def count(n: int, thing: str) -> str:
+    """``1 client``, ``20 clients``."""
+    return f"{n:,} {thing}" + ("" if n == 1 else "s")

@@ -1,0 +1,187 @@
+"""Data of one's own: tensors, arrays, or a table in a file.
+
+from fedquilt.data import own
+data = own(x, y, groups=person)             # tensors or arrays; groups: whose each sample is
+fedquilt.run(fedquilt.Run(data=data, partition="natural", clients=12))
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..task import Classification, Regression, Task
+from .columns import Corrupt
+from .dataset import DEFAULT, Dataset
+from .decode import coded
+from .hub import Place
+from .ready import AS_IS, Prepare
+
+
+def own(
+    x: Any,
+    y: Any,
+    name: str = "own",
+    groups: Sequence[object] | Tensor | None = None,
+    task: Task | None = None,
+    classes: int | None = None,
+    prepare: Prepare = AS_IS,
+    series: Tensor | None = None,
+    gap: int = 0,
+    model: str = "",
+) -> Dataset:
+    """Tensors or arrays as a data set: whole-numbered targets are classes from 0, others are numbers to predict.
+
+    Samples may be uint8 (they stay so until used) or of a floating type; whole numbers of other
+    types become float32, unless ``prepare`` says that they are tokens.
+    """
+    samples, targets = torch.as_tensor(x), torch.as_tensor(y)
+    if not (samples.is_floating_point() or samples.dtype == torch.uint8 or prepare.tokens):
+        samples = samples.float()
+    if not targets.is_floating_point():
+        targets = targets.long()
+        classes = classes or (int(targets.max()) + 1 if len(targets) else 1)
+    task = task or (Regression() if targets.is_floating_point() else Classification(classes or 1))
+    owners = [str(g) for g in (groups.tolist() if isinstance(groups, Tensor) else groups or ())]
+    codes, names = coded(owners)
+    return Dataset(
+        name,
+        samples,
+        targets,
+        task,
+        tuple(samples.shape[1:]),
+        classes or 0,
+        prepare,
+        codes,
+        names,
+        series,
+        gap,
+        model=model,
+        partition="natural" if series is not None and names else DEFAULT,
+    )
+
+
+def from_csv(
+    place: Place,
+    path: str,
+    label: str = "-1",
+    group: str = "",
+    shape: tuple[int, ...] = (),
+    classes: int = 0,
+) -> Dataset:
+    """A CSV file, or a folder of them (then each file is somebody's): one sample a line, one column the label.
+
+    Columns are said by name where the file has a heading, else by number, from 0, or from -1
+    backwards.  Labels that are no whole numbers are targets to predict.
+    """
+    root = _there(place, path)
+    files = sorted(root.glob("*.csv")) if root.is_dir() else [root]
+    if not files:
+        raise Corrupt(f"{path} holds no CSV file")
+    xs, ys, owners, counts = [], [], [], {}
+    for file in files:
+        names, lines = _lines(file)
+        at = _column(names, len(lines[0]), label, file)
+        whose = _column(names, len(lines[0]), group, file) if group else None
+        numbers = _numbers(file, lines, {whose}, bool(names))
+        left = [i for i in range(len(lines[0])) if i not in (at, whose)]
+        xs.append(numbers[:, left])
+        ys.append(numbers[:, at])
+        owners += [line[whose] for line in lines] if whose is not None else [file.stem] * len(lines)
+        counts[file.name] = len(lines)
+    if len({x.shape[1] for x in xs}) > 1:
+        raise Corrupt(f"the files of {path} have not all as many columns")
+    x, y = np.concatenate(xs), np.concatenate(ys)
+    if shape and np.prod(shape) != x.shape[1]:
+        raise ValueError(f"{path}: {x.shape[1]} columns of samples are not of the shape {'x'.join(map(str, shape))}")
+    whole = bool((y == np.round(y)).all())
+    made = own(
+        torch.from_numpy(x).view(-1, *(shape or (x.shape[1],))),
+        torch.from_numpy(y.astype(np.int64) if whole else y.astype(np.float32)),
+        root.stem,
+        owners if group or len(files) > 1 else None,
+        classes=classes or None,
+    )
+    return replace(made, files=counts)
+
+
+def from_npz(place: Place, path: str, group: str = "") -> Dataset:
+    """Arrays ``x`` and ``y`` in a file of ``numpy.savez``; if ``group`` names one, it says whose each sample is."""
+    root = _there(place, path)
+    try:
+        with np.load(root, allow_pickle=False) as arrays:
+            found = {k: arrays[k] for k in ("x", "y", *([group] if group else []))}
+    except Exception as error:  # a broken file raises anything
+        raise Corrupt(
+            f"{path} is not a file with arrays named x and y ({' '.join(str(error).split())[:120]})"
+        ) from error
+    x = found["x"]
+    if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
+        row = int(np.argmin(np.isfinite(x).reshape(len(x), -1).all(1)))
+        raise Corrupt(f"{path}, row {row}: holds a number that is not finite")
+    return own(x, found["y"], root.stem, found[group].tolist() if group else None)
+
+
+# ---- a table
+def _there(place: Place, path: str) -> Path:
+    """The path as it is, or inside the folder of data sets."""
+    for root in (Path(path).expanduser(), *([place.path / path] if place.path else [])):
+        if root.exists():
+            return root
+    raise ValueError(f"there is no {path}")
+
+
+def _lines(file: Path) -> tuple[list[str], list[list[str]]]:
+    """The names of the columns, if there is a heading, and the lines; all are as long as the first."""
+    try:
+        with file.open(newline="", encoding="utf-8") as f:
+            lines = [line for line in csv.reader(f) if line]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise Corrupt(f"{file.name} is not a table in text ({error})") from error
+    heading = lines[0] if lines and not any(map(_number, lines[0])) else []
+    lines = lines[1:] if heading else lines
+    if not lines:
+        raise Corrupt(f"{file.name} has no rows")
+    for row, line in enumerate(lines):
+        if len(line) != len(heading or lines[0]):
+            raise Corrupt(f"{file.name}, row {row}: {len(line)} columns, not {len(heading or lines[0])}")
+    return heading, lines
+
+
+def _number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _column(names: list[str], width: int, said: str, file: Path) -> int:
+    """Where the column is that a name or a number says."""
+    if said in names:
+        return names.index(said)
+    try:
+        return range(width)[int(said)]
+    except (ValueError, IndexError):
+        there = f"there are {', '.join(names)}" if names else f"there are {width}, without names"
+        raise ValueError(f"{file.name} has no column {said!r}; {there}") from None
+
+
+def _numbers(file: Path, lines: list[list[str]], texts: set[int | None], heading: bool) -> Any:
+    """The lines as numbers; columns of ``texts`` need not be."""
+    out = np.zeros((len(lines), len(lines[0])), np.float32)
+    for row, line in enumerate(lines):
+        try:
+            out[row] = [0.0 if i in texts else float(v) for i, v in enumerate(line)]
+        except ValueError as error:
+            raise Corrupt(f"{file.name}, row {row}: {error}") from None
+        if not np.isfinite(out[row]).all():
+            raise Corrupt(f"{file.name}, row {row}: holds a number that is not finite")
+    return out

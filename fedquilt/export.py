@@ -1,0 +1,141 @@
+"""A trained model out of a run: the one that a client would use, or the global one, in a folder of its own.
+
+    export("runs/mine", 7, "client7")
+    model, params, net = load("client7")          # net(x): an ordinary nn.Module, ready to use
+
+A sub-model is exported at its own shape.  Nothing is pickled: tensors are safetensors, the rest JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from safetensors.torch import save as tensors_as_bytes
+from torch import Tensor, nn
+
+from .conduct import settings_of
+from .cover import Params
+from .drive.score import everyone
+from .drive.sim import unpacked
+from .drive.site import Global
+from .key import Key
+from .model import Model
+from .models import build
+from .norm import NORMS
+from .prepare import Prepared, prepare
+from .run import Run
+from .schema import BadSetting
+from .step import mode
+from .store import OnDisk, RunFolder, files
+from .types import Client, Local, Order, Served, State
+
+FORMAT = 1
+SPEC, TENSORS = "spec.json", "model.safetensors"
+
+
+def export(run: Path | str, client: int | str = "global", to: Path | str | None = None) -> Path:
+    """Write the model of a client (or ``global``) of the run in a folder, as it is after the last round done."""
+    source = Path(run)
+    prepared = prepare(Run.of(settings_of(source), f"the run in {source}"), OnDisk(source / "memory"))
+    with RunFolder(source) as folder:
+        found = folder.load()
+        if found is None:
+            raise BadSetting(f"{source} has no state yet: no model can be taken from it")
+        state = unpacked(found[1]).state
+        served = serve(prepared, state, client)
+    if not served.model.spec:
+        raise BadSetting("a net that was made in Python has no name that builds it again: save its tensors yourself")
+    who = "global" if client == "global" else f"client-{client}"
+    out = source / "export" / who if to is None else Path(to)
+    spec = {
+        "format": FORMAT,
+        "model": {k: list(v) if isinstance(v, tuple) else v for k, v in served.model.spec.items()},
+        "norm": served.norm,
+        "who": who,
+        "round": state.round,
+        "run": prepared.sim.run,
+        "method": prepared.sim.method.name,
+        "data": {"name": prepared.data.data.name, "shape": list(prepared.data.data.shape)},
+        "parameters": sum(served.params[k].numel() for k in served.model.trainable),
+    }
+    files.make_folder(out)
+    files.replace(out / TENSORS, tensors_as_bytes({k: v.contiguous() for k, v in served.params.items()}))
+    files.replace(out / SPEC, json.dumps(spec, indent=2).encode())
+    return out
+
+
+def serve(prepared: Prepared, state: State, client: int | str) -> Served:
+    """The model that a client would use now, or the global one."""
+    sim, here = prepared.sim, prepared.here
+    local: Local
+    if client == "global":
+        order, local = everyone(sim, state), Global()
+    elif isinstance(client, int) and client in sim.fleet.devices:
+        order, local = sim.method.order(state, client, sim.fleet, sim.model, sim.key, sim.run), sim.method.local
+    else:
+        raise BadSetting(f"a client of this run is a number from 0 to {len(sim.fleet) - 1}, or global, not {client!r}")
+    return _served(prepared, local, order, here.client(order, "serve"))
+
+
+def _served(prepared: Prepared, local: Local, order: Order, client: Client) -> Served:
+    work: Generator[Any, Any, Served] = local.serve(order, client)
+    try:
+        request = next(work)
+        while True:
+            request = work.send(prepared.here.engine.answer(request))  # type: ignore[attr-defined]
+    except StopIteration as end:
+        served: Served = end.value
+        return served
+
+
+# ---- and back
+class ByBatch(nn.Module):
+    """A net whose normalisation layers go by the batch at hand, in evaluation too."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The net's output."""
+        with mode(self.net, train=self.training, batch=True):
+            out: Tensor = self.net(x)
+            return out
+
+
+def load(folder: Path | str) -> tuple[Model, Params, nn.Module]:
+    """An exported model: what it was cut from, its tensors, and a module of its own shape, in evaluation mode."""
+    path = Path(folder)
+    try:
+        spec = json.loads((path / SPEC).read_text())
+        params = load_file(path / TENSORS)
+    except OSError as error:
+        raise BadSetting(f"{folder} holds no exported model: {error}") from error
+    if spec.get("format") != FORMAT:
+        raise BadSetting(f"{folder} has format {spec.get('format')}, and this version of the library reads {FORMAT}")
+    model = build(spec["model"], Key(0))
+    net = build(spec["model"], Key(0)).net
+    for name, tensor in params.items():
+        _adopt(net, name, tensor.clone())
+    if not NORMS[spec["norm"]].running:
+        net = ByBatch(net)
+    return model, params, net.eval()
+
+
+def _adopt(net: nn.Module, name: str, tensor: Tensor) -> None:
+    """Make a tensor the net's own under this name, whatever its shape."""
+    owner, _, leaf = name.rpartition(".")
+    module = net.get_submodule(owner)
+    old = getattr(module, leaf)
+    if isinstance(old, nn.Parameter):
+        setattr(module, leaf, nn.Parameter(tensor, requires_grad=old.requires_grad))
+    else:
+        setattr(module, leaf, tensor)
+    for axis, sizes in enumerate((("out_features", "out_channels"), ("in_features", "in_channels"))):
+        for size in sizes:
+            if leaf == "weight" and hasattr(module, size) and tensor.dim() > axis:
+                setattr(module, size, tensor.shape[axis])  # what ``print`` says; the arithmetic goes by the tensors

@@ -1,0 +1,124 @@
+"""``export``, ``partition`` and ``doctor``."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fedquilt
+from fedquilt.cli import doctor
+from fedquilt.data import load
+from fedquilt.schema import BadSetting
+from fedquilt.types import Handle
+
+from .world import TINY, Call, sentence
+
+SMALL = ["--clients", "5", "--rounds", "2", "--epochs", "1", "--fraction", "1.0", "--model", "cnn:conv=8,8"]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedspu", "heterofl", "local"])
+def test_an_exported_model_scores_what_the_run_says(method: str, call: Call) -> None:
+    from fedquilt.prepare import prepare
+    from fedquilt.run import Run
+
+    said = call("run", method, *SMALL, "--out", "r", "--json").json
+    shards = prepare(Run.of(said["settings"])).data
+    lines = [json.loads(line) for line in Path("r/scores.jsonl").read_text().splitlines()]
+    told = {r["client"]: r["accuracy"] for r in lines if r["round"] == 2 and r["split"] == "test"}
+    for client in (*shards.clients, None):
+        who = "global" if client is None else str(client)
+        spec = call("export", "r", "--client", who, "--to", f"m{who}", "--json").json
+        model, params, net = fedquilt.load(f"m{who}")
+        x, y = shards.pooled_test if client is None else shards[Handle(client, "test")]
+        with torch.no_grad():
+            right = (net(x).argmax(1) == y).float().mean().item()
+        assert right == pytest.approx(told[client], abs=1e-6)
+        assert sum(params[k].numel() for k in model.trainable) == spec["parameters"]
+
+
+def test_a_sub_model_is_exported_at_its_own_shape(call: Call) -> None:
+    call("run", "heterofl", *SMALL, "--out", "r", "--quiet")
+    shapes = {}
+    for client in range(5):
+        assert call("export", "r", "--client", str(client)).code == 0
+        model, params, net = fedquilt.load(f"r/export/client-{client}")
+        shapes[client] = tuple(params["conv1.conv.weight"].shape)
+        assert net.get_parameter("conv1.conv.weight").shape == params["conv1.conv.weight"].shape
+        assert str(net.get_submodule("conv1.conv")).startswith(f"Conv2d(1, {shapes[client][0]},")
+        assert net(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+        assert model.params()["conv1.conv.weight"].shape == (8, 1, 3, 3)
+    assert sorted(s[0] for s in shapes.values()) == [1, 3, 4, 6, 8]
+
+
+def test_a_net_that_goes_by_the_batch_still_does_when_loaded(call: Call) -> None:
+    call("run", "fedavg", *SMALL, "--norm", "batch", "--out", "r", "--quiet")
+    call("export", "r")
+    _, _, net = fedquilt.load("r/export/global")
+    x = load("digits").x[:8]
+    before = {k: v.clone() for k, v in net.state_dict().items()}
+    with torch.no_grad():
+        assert not torch.allclose(net(x)[:4], net(x[:4]), atol=1e-3)
+    assert not net.training and before.keys() == net.state_dict().keys()
+
+
+def test_what_cannot_be_exported_or_loaded_is_refused(call: Call) -> None:
+    call("run", "fedavg", *TINY, "--out", "r", "--quiet")
+    assert "from 0 to 4, or global, not 9" in sentence(call("export", "r", "--client", "9"))
+    assert "a client's number, or global" in sentence(call("export", "r", "--client", "me"))
+    assert "holds no run" in sentence(call("export", "nowhere"))
+    with pytest.raises(BadSetting, match="holds no exported model"):
+        fedquilt.load("nowhere")
+
+
+def test_a_partition_is_told_by_client_and_class(call: Call) -> None:
+    told = call("partition", "digits", "--partition", "dirichlet:0.1", "--clients", "6", "--json").json
+    assert [r["client"] for r in told["clients"]] == list(range(6))
+    assert sum(sum(r["classes"]) for r in told["clients"]) == 1797
+    assert all(r["train"] + r["val"] + r["test"] == sum(r["classes"]) for r in told["clients"])
+    doubles = call("partition", "digits", "--split", "70/0/30", "--json").json["clients"]
+    assert all(r["train"] + r["test"] == sum(r["classes"]) for r in doubles)
+    shown = call("partition", "digits", "--clients", "3").out
+    assert "digits among 3 clients" in shown and "kinds" in shown
+
+
+def test_what_a_run_trains_on_is_what_the_partition_showed(call: Call) -> None:
+    shown = call("partition", "digits", "--clients", "5", "--seed", "3", "--json").json["clients"]
+    call("run", "local", *TINY, "--seed", "3", "--out", "r", "--quiet")
+    lines = [json.loads(line) for line in Path("r/scores.jsonl").read_text().splitlines()]
+    assert {r["client"]: r["n"] for r in lines if r["split"] == "test" and r["client"] is not None} == {
+        r["client"]: r["test"] for r in shown
+    }
+
+
+def test_a_plot_is_drawn_or_says_what_it_needs(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    assert call("partition", "digits", "--clients", "4", "--plot", "p.svg").code == 0
+    assert "<svg" in Path("p.svg").read_text()
+    assert "cannot be written" in sentence(call("partition", "digits", "--clients", "4", "--plot", "p.doc"))
+
+
+def test_a_plot_without_matplotlib_is_refused_in_one_sentence(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *more: Any, **given: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *more, **given)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert "needs matplotlib" in sentence(call("partition", "digits", "--clients", "4", "--plot", "p.svg"))
+
+
+def test_doctor_examines_and_finds_a_wrong_data_folder(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDQUILT_DATA", raising=False)
+    said = call("doctor", "--json")
+    assert said.code == 0 and said.json["versions"]["torch"] and not said.json["faults"]
+    assert set(said.json["extras"]) == set(doctor.EXTRAS)
+    monkeypatch.setenv("FEDQUILT_DATA", "nowhere")
+    said = call("doctor")
+    assert said.code == 1 and "nowhere, which is no folder" in said.out
