@@ -108,7 +108,7 @@ def conduct(run: Run, out: Path | None, watch: Watch | None, resume: bool) -> Re
             prepared = prepare(run, InRam() if ram else OnDisk(scratch, HOT_BYTES, durable=False))
             with at_work(prepared):
                 return _rounds(prepared, _record(prepared), History(), None, prepared.sim.begin(), watch)
-    prepared = prepare(run, OnDisk(out / "memory", HOT_BYTES))
+    prepared = prepare(run, OnDisk(out / "memory", HOT_BYTES, spare=1))
     record = _record(prepared)
     out.mkdir(parents=True, exist_ok=True)
     with RunFolder(out) as folder:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.data import Dataset, Shards, deal, iid
+from fedquilt.data.ready import Prepare
 from fedquilt.drive.sim import Now, Round, Simulator
 from fedquilt.drive.site import Here
 from fedquilt.engine import Setup
@@ -36,7 +37,8 @@ class Family:
         g = key.torch()
         if isinstance(self.task, NextToken):
             x = torch.randint(self.classes, (n, *self.shape), generator=g)
-            return Dataset("tiny", x, (x * 3 + 1) % self.classes, self.task, self.shape, self.classes)
+            y = (x * 3 + 1) % self.classes
+            return Dataset("tiny", x, y, self.task, self.shape, self.classes, Prepare(tokens=True))
         y: Tensor = torch.randint(self.classes, (n,), generator=g)
         x = torch.randn(n, *self.shape, generator=g) + y.view(-1, *[1] * len(self.shape)) * 0.5
         if isinstance(self.task, Regression):

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..task import Classification, Regression, Task
+from ..task import Classification, NextToken, Regression, Task
 from .columns import Corrupt
 from .dataset import DEFAULT, Dataset
 from .decode import coded
@@ -40,9 +40,11 @@ def own(
     """Tensors or arrays as a data set: whole-numbered targets are classes from 0, others are numbers to predict.
 
     Samples may be uint8 (they stay so until used) or of a floating type; whole numbers of other
-    types become float32, unless ``prepare`` says that they are tokens.
+    types become float32, unless they are tokens: ``prepare`` says so, or the task is the next of them.
     """
     samples, targets = torch.as_tensor(x), torch.as_tensor(y)
+    if isinstance(task, NextToken):
+        prepare = replace(prepare, tokens=True)
     if not (samples.is_floating_point() or samples.dtype == torch.uint8 or prepare.tokens):
         samples = samples.float()
     if not targets.is_floating_point():

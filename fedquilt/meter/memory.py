@@ -51,18 +51,18 @@ class Saved(torch.autograd.graph.saved_tensors_hooks):
 
     def __init__(self, known: Iterable[Tensor] = ()) -> None:
         self.known = {place(t) for t in known}
-        self.found: dict[int, int] = {}
+        self.found: dict[int, torch.UntypedStorage] = {}  # held, so that no place is given away twice
         super().__init__(self._pack, lambda t: t)
 
     def _pack(self, t: Tensor) -> Tensor:
         if place(t) not in self.known:
-            self.found[place(t)] = t.untyped_storage().nbytes()
+            self.found[place(t)] = t.untyped_storage()
         return t
 
     @property
     def nbytes(self) -> int:
         """All that was saved."""
-        return sum(self.found.values())
+        return sum(s.nbytes() for s in self.found.values())
 
 
 def place(t: Tensor) -> int:
