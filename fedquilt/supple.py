@@ -23,9 +23,9 @@ def supple(net: nn.Module) -> nn.Module:
         if kind is None or (isinstance(layer, nn.modules.conv._ConvNd) and layer.groups == 1):
             continue
         if isinstance(layer, nn.modules.conv._ConvNd):
-            layer.each = (layer.in_channels if layer.transposed else layer.out_channels) // layer.groups
+            vars(layer)["each"] = (layer.in_channels if layer.transposed else layer.out_channels) // layer.groups
         if isinstance(layer, nn.GroupNorm):
-            layer.each = layer.num_channels // layer.num_groups
+            vars(layer)["each"] = layer.num_channels // layer.num_groups
         layer.__class__ = kind
     return net
 
@@ -42,27 +42,27 @@ class _Grouped:
         return len(self.weight) // self.each
 
 
-class SuppleConv1d(_Grouped, nn.Conv1d):  # type: ignore[misc]
+class SuppleConv1d(_Grouped, nn.Conv1d):  # type: ignore[override]
     """A convolution of groups."""
 
 
-class SuppleConv2d(_Grouped, nn.Conv2d):  # type: ignore[misc]
+class SuppleConv2d(_Grouped, nn.Conv2d):  # type: ignore[override]
     """A convolution of groups."""
 
 
-class SuppleConv3d(_Grouped, nn.Conv3d):  # type: ignore[misc]
+class SuppleConv3d(_Grouped, nn.Conv3d):  # type: ignore[override]
     """A convolution of groups."""
 
 
-class SuppleConvTranspose1d(_Grouped, nn.ConvTranspose1d):  # type: ignore[misc]
+class SuppleConvTranspose1d(_Grouped, nn.ConvTranspose1d):  # type: ignore[override]
     """A transposed convolution of groups."""
 
 
-class SuppleConvTranspose2d(_Grouped, nn.ConvTranspose2d):  # type: ignore[misc]
+class SuppleConvTranspose2d(_Grouped, nn.ConvTranspose2d):  # type: ignore[override]
     """A transposed convolution of groups."""
 
 
-class SuppleConvTranspose3d(_Grouped, nn.ConvTranspose3d):  # type: ignore[misc]
+class SuppleConvTranspose3d(_Grouped, nn.ConvTranspose3d):  # type: ignore[override]
     """A transposed convolution of groups."""
 
 
@@ -133,21 +133,22 @@ class _Recurrent:
         return len(self.weight_hh_l0) // gates
 
 
-class SuppleRNN(_Recurrent, nn.RNN):  # type: ignore[misc]
+class SuppleRNN(_Recurrent, nn.RNN):  # type: ignore[override]
     """A recurrent layer."""
 
 
-class SuppleGRU(_Recurrent, nn.GRU):  # type: ignore[misc]
+class SuppleGRU(_Recurrent, nn.GRU):  # type: ignore[override]
     """A recurrent layer."""
 
 
-class SuppleLSTM(_Recurrent, nn.LSTM):  # type: ignore[misc]
+class SuppleLSTM(_Recurrent, nn.LSTM):  # type: ignore[override]
     """A recurrent layer."""
 
     @property
     def proj_size(self) -> int:  # type: ignore[override]
         """The width of the output, where it is not that of the state."""
-        return len(self.weight_hr_l0) if hasattr(self, "weight_hr_l0") else 0
+        down: Any = getattr(self, "weight_hr_l0", ())
+        return len(down)
 
 
 class SuppleMultiheadAttention(nn.MultiheadAttention):
@@ -171,8 +172,8 @@ class SuppleMultiheadAttention(nn.MultiheadAttention):
         inputs = (query, key, value)
         if not self.batch_first:
             inputs = (query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1))
-        weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        weights = weights if self.in_proj_weight is None else self.in_proj_weight.chunk(3)
+        apart = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        weights = apart if self.in_proj_weight is None else self.in_proj_weight.chunk(3)
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         q, k, v = (
             F.linear(x, w, b).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
@@ -193,7 +194,7 @@ class SuppleTransformerEncoderLayer(nn.TransformerEncoderLayer):
     """A layer that never takes torch's short cut, which goes by the sizes that were built."""
 
     @property
-    def activation_relu_or_gelu(self) -> int:
+    def activation_relu_or_gelu(self) -> int:  # type: ignore[override]
         """Torch's word for: no short cut."""
         return 0
 

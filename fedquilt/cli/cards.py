@@ -150,8 +150,8 @@ def settings(source: Source) -> Iterator[Setting]:
         args = source.node.args
         places = [*args.posonlyargs, *args.args]
         defaults = [None] * (len(places) - len(args.defaults)) + list(args.defaults)
-        for arg, default in [*zip(places, defaults, strict=True), *zip(args.kwonlyargs, args.kw_defaults, strict=True)]:
-            yield Setting(arg.arg, _text(arg.annotation), _text(default) if default else None)
+        for arg, value in [*zip(places, defaults, strict=True), *zip(args.kwonlyargs, args.kw_defaults, strict=True)]:
+            yield Setting(arg.arg, _text(arg.annotation), _text(value) if value else None)
         return
     found: dict[str, Setting] = {}
     if isinstance(source.node, ast.ClassDef):

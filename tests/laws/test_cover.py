@@ -284,7 +284,7 @@ def test_an_axis_of_several_parts_by_hand() -> None:
 
 def test_parts_that_do_not_fill_an_axis_or_are_of_unknown_size_are_refused() -> None:
     units = {"b": torch.tensor([0])}
-    with pytest.raises(ValueError, match="an axis has 15 entries, its parts .* have 14"):
+    with pytest.raises(ValueError, match=r"an axis has 15 entries, its parts .* have 14"):
         Cover.units({"a": (3,), "b": (4,), "w": (15, 1)}, CONCAT, units)
     with pytest.raises(ValueError, match="a stands only beside others, as in w: its number of units is not known"):
         Cover.units({"b": (4,), "w": (14, 1)}, {k: CONCAT[k] for k in "bw"}, units)

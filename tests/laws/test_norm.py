@@ -31,7 +31,7 @@ from .strategies import all_bits, bits
 
 KEY = Key(11)
 TASK = Classification(3)
-TINY = {"name": "cnn", "input": (1, 4, 4), "classes": 3, "conv": (6, 4), "dense": (5,), "norm": "batch"}
+TINY = {"name": "cnn", "input": (1, 4, 4), "classes": 3, "conv": (6, 4), "dense": (5,), "norm": "batch", "bias": False}
 RUNNING = [name for name, rule in NORMS.items() if rule.running]
 
 

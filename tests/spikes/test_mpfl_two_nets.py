@@ -194,7 +194,8 @@ def test_it_is_the_loop_with_three_modules(optim: SGD) -> None:
     loop(rest, taught, list(net.parameters()))
     expected = net.state_dict()
     assert all(torch.allclose(v, expected[k], atol=1e-4) for k, v in reply.params.items())
-    assert all(not torch.equal(v, both.start[k]) for k, v in reply.params.items())
+    idle = {"conv1.conv.bias", "conv2.conv.bias"}  # batch norm takes them away again: their gradient is rounding
+    assert all(not torch.equal(v, both.start[k]) for k, v in reply.params.items() if k not in idle)
 
 
 def near(net: nn.Module, memory: Memory) -> nn.Module:
