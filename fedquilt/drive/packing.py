@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 from ..cover import Params
+from ..cover.code import Reader as Cursor
+from ..cover.code import number
 from ..types import Scalar
 
 DIGEST = 32
@@ -42,15 +44,6 @@ V = TypeVar("V")
 
 
 # ---- the small pieces: writing
-def number(n: int) -> bytes:
-    """A count or a length, seven bits a byte."""
-    out = bytearray()
-    while n > 127:
-        out.append(n & 127 | 128)
-        n >>= 7
-    return bytes([*out, n])
-
-
 def integer(n: int) -> bytes:
     """Any integer of at most 255 bytes: two's complement with its length before it."""
     size = (n if n >= 0 else ~n).bit_length() // 8 + 1
@@ -111,33 +104,13 @@ def specs(tensors: Params) -> dict[str, Spec]:
 
 
 # ---- the small pieces: reading
-class Reader:
-    """Reads a message from the left; no length that it claims goes beyond the bytes that are left.
-
-    No table has more than ``most`` names: each takes far more memory here than bytes there.
-    """
+class Reader(Cursor):
+    """Reads a message.  No table has more than ``most`` names: each takes far more memory here than bytes there."""
 
     def __init__(self, data: bytes, most: int = 1 << 63) -> None:
         """At the first byte."""
-        self.data, self.at, self.most = data, 0, most
-
-    def raw(self, n: int) -> bytes:
-        """The next ``n`` bytes."""
-        if n > len(self.data) - self.at:
-            raise ValueError(f"the message is cut short: {n} bytes wanted, {len(self.data) - self.at} left")
-        self.at += n
-        return self.data[self.at - n : self.at]
-
-    def number(self) -> int:
-        """A count or a length."""
-        n = shift = 0
-        while True:
-            byte = self.raw(1)[0]
-            n |= (byte & 127) << shift
-            if byte < 128:
-                return n
-            if (shift := shift + 7) > 62:
-                raise ValueError("the message holds a length of more than 63 bits")
+        super().__init__(data)
+        self.most = most
 
     def integer(self) -> int:
         """Any integer."""
