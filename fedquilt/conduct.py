@@ -6,8 +6,8 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,8 +17,7 @@ import torch
 
 from . import __version__
 from .drive.pool import Pool
-from .drive.score import score
-from .drive.sim import Now, packed, unpacked
+from .drive.rounds import Now, Rounds, packed, unpacked
 from .history import KINDS, History, Result
 from .prepare import ENGINES, FREE, Prepared, Processes, prepare
 from .run import Run, Watch
@@ -99,15 +98,32 @@ def _same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> list[
     return notices
 
 
+# ---- the clients
+@contextmanager
+def at_work(prepared: Prepared) -> Iterator[Rounds]:
+    """The run's clients where its engine has them."""
+    if isinstance(prepared.engine, Processes):
+        workers = prepared.engine.workers or psutil.cpu_count(logical=False) or 1
+        start = None if prepared.engine.start == "auto" else prepared.engine.start
+        prepared.sim.site = Pool(prepared.here, workers, start)
+    try:
+        yield prepared.sim
+    finally:
+        prepared.sim.site.close()
+
+
+World = Callable[[Prepared], AbstractContextManager[Rounds]]  # from a run made ready to what carries its orders
+
+
 # ---- the rounds
-def conduct(run: Run, out: Path | None, watch: Watch | None, resume: bool) -> Result:
-    """Prepare, begin or go on, and end."""
+def conduct(run: Run, out: Path | None, watch: Watch | None, resume: bool, world: World = at_work) -> Result:
+    """Prepare, begin or go on, and end.  The clients are in a simulation, or in another ``world``."""
     if out is None:
         with TemporaryDirectory(prefix="fedquilt-") as scratch:
             ram = not isinstance(chosen(run.engine, ENGINES, "engine"), Processes)
             prepared = prepare(run, InRam() if ram else OnDisk(scratch, HOT_BYTES, durable=False))
-            with at_work(prepared):
-                return _rounds(prepared, _record(prepared), History(), None, prepared.sim.begin(), watch)
+            with world(prepared) as driver:
+                return _rounds(prepared, driver, _record(prepared), History(), None, driver.begin(), watch)
     prepared = prepare(run, OnDisk(out / "memory", HOT_BYTES, spare=1))
     record = _record(prepared)
     out.mkdir(parents=True, exist_ok=True)
@@ -120,58 +136,52 @@ def conduct(run: Run, out: Path | None, watch: Watch | None, resume: bool) -> Re
         journals = {kind: Journal(out / f"{kind}.jsonl") for kind in KINDS}
         found = folder.load(journals)
         history = History(**{k: j.records() for k, j in journals.items()}, journals=journals)
-        now = unpacked(found[1]) if found else prepared.sim.begin()
         for notice in (*notices, *folder.notices):
             if watch:
                 watch({"notice": notice})
-        with at_work(prepared):
-            return _rounds(prepared, record, history, folder, now, watch)
-
-
-@contextmanager
-def at_work(prepared: Prepared) -> Iterator[None]:
-    """The run's clients where its engine has them."""
-    if isinstance(prepared.engine, Processes):
-        workers = prepared.engine.workers or psutil.cpu_count(logical=False) or 1
-        start = None if prepared.engine.start == "auto" else prepared.engine.start
-        prepared.sim.site = Pool(prepared.here, workers, start)
-    try:
-        yield
-    finally:
-        prepared.sim.site.close()
+        with world(prepared) as driver:
+            now = unpacked(found[1]) if found else driver.begin()
+            return _rounds(prepared, driver, record, history, folder, now, watch)
 
 
 def _rounds(
     prepared: Prepared,
+    driver: Rounds,
     record: dict[str, Any],
     history: History,
     folder: RunFolder | None,
     now: Now,
     watch: Watch | None,
 ) -> Result:
-    run, sim = prepared.run, prepared.sim
+    run = prepared.run
+    splits = ("test",) if prepared.data.doubles else ("val", "test")
 
     def keep() -> None:
         if folder is not None:
             folder.save(now.state.round, packed(now), history.journals)
 
-    def judge() -> None:
-        if now.state.round not in history.scored():
-            splits = ("test",) if prepared.data.doubles else ("val", "test")
-            history.add("scores", *score(sim, now.state, prepared.data.clients, splits))
-            if watch:
-                watch({"round": now.state.round, "scored": history.at(now.state.round)})
+    def ended() -> bool:
+        return now.state.round >= run.rounds or bool(now.state.stopped)
 
+    def scored(records: Sequence[Mapping[str, Any]]) -> None:
+        history.add("scores", *map(dict, records))
+        if watch and records:
+            watch({"round": records[0]["round"], "scored": history.at(records[0]["round"])})
+
+    def judge() -> None:
+        due = ended() or now.state.round == 0 or (run.eval_every and now.state.round % run.eval_every == 0)
+        if due and now.state.round not in history.scored():
+            scored(driver.judge(now.state, prepared.data.clients, splits, ended()))
+
+    judge()  # of a run that goes on: scores that were to come with the replies of the round that was lost
     if now.state.round == 0:
-        judge()
         keep()
-    while now.state.round < run.rounds and not now.state.stopped:
-        now, report = sim.round(now)
+    while not ended():
+        now, report = driver.round(now)
         history.add("rounds", report.record)
         history.add("clients", *report.clients)
-        last = now.state.round >= run.rounds or now.state.stopped
-        if last or (run.eval_every and now.state.round % run.eval_every == 0):
-            judge()
+        scored(report.scores)
+        judge()
         keep()
         if watch:
             watch(report.record)

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from .conduct import settings_of
 from .cover import Params
+from .drive.rounds import unpacked
 from .drive.score import everyone
-from .drive.sim import unpacked
 from .drive.site import Global
 from .key import Key
 from .model import Model
