@@ -17,7 +17,7 @@ OUT     ?= runs/demo
 DEMO    ?= run --out $(OUT) --force
 
 INSTALLED := $(VENV)/.installed
-PYTEST    := $(BIN)/python -m pytest -q -W error -n $(WORKERS) --maxprocesses 8
+PYTEST    := $(BIN)/python -m pytest -q -W error -n $(WORKERS) --maxprocesses 8 --dist loadgroup
 
 .PHONY: help demo test lint test-all clean
 
