@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,9 +18,10 @@ import psutil
 import torch
 
 from . import __version__
+from .data.held import held
 from .drive.pool import Pool
 from .drive.rounds import Now, Rounds, packed, unpacked
-from .history import KINDS, History, Result
+from .history import HELD, KINDS, History, Result
 from .prepare import ENGINES, FREE, Prepared, Processes, prepare
 from .run import Run, Watch
 from .schema import BadSetting, chosen
@@ -75,8 +78,24 @@ def _record(prepared: Prepared) -> dict[str, Any]:
             "cores": os.cpu_count(),
             "instructions": torch.backends.cpu.get_cpu_capability(),
         },
+        "commit": _commit(),
         "command": sys.argv,
     }
+
+
+@cache
+def _commit() -> dict[str, Any] | None:
+    """Which commit of this project it is that runs, and whether its files differ; None if it is installed without."""
+    root = Path(__file__).parents[1]
+    if not (root / ".git").exists():
+        return None
+    ask = ["git", "-C", str(root)]
+    try:
+        name = subprocess.run([*ask, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        changes = subprocess.run([*ask, "status", "--porcelain", "--", "fedquilt"], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return {"name": name, "changed": bool(changes.stdout)}
 
 
 def _write(path: Path, text: str) -> None:
@@ -133,6 +152,8 @@ def conduct(run: Run, out: Path | None, watch: Watch | None, resume: bool, world
             raise BadSetting(f"{out} holds a run already: resume it, choose another folder, or remove it")
         notices = _same(_record_of(out), record, out) if begun else []
         _write(out / "run.json", json.dumps(record, indent=2))
+        if not (out / HELD).exists():
+            _write(out / HELD, "".join(json.dumps(row) + "\n" for row in held(prepared.data)))
         journals = {kind: Journal(out / f"{kind}.jsonl") for kind in KINDS}
         found = folder.load(journals)
         history = History(**{k: j.records() for k, j in journals.items()}, journals=journals)

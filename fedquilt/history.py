@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from statistics import fmean, pstdev
+from typing import TYPE_CHECKING, Any
 
-from .cover import Params
-from .drive.score import summary
-from .store import Journal
+if TYPE_CHECKING:  # a report reads histories without torch
+    from .cover import Params
+    from .store import Journal
 
 Record = dict[str, Any]
 KINDS = ("rounds", "clients", "scores")
+HELD = "holdings.jsonl"  # what each client holds
+COSTS = ("down", "up", "flops", "joules", "seconds")
 
 
 @dataclass(eq=False)
@@ -48,6 +51,19 @@ class History:
         signed = {r: -m[split][1] if m[split][0] == "loss" else m[split][1] for r, m in means.items() if split in m}
         return max(signed, key=lambda r: (signed[r], -r), default=0), split
 
+    def figures(self, rounds: int, stopped: str | None) -> Record:
+        """What it has come to after so many rounds: see :meth:`Result.figures`."""
+        best, split = self.best()
+        clients = {r["client"] for r in self.scores if "population" not in r} - {None}
+        return {
+            "rounds": rounds,
+            "stopped": stopped,
+            **{k: sum(r[k] for r in self.rounds) for k in COSTS},
+            "scores": self.at(),
+            "best": {"round": best, "picked on": split, "scores": self.at(best)},
+            "whose": whose({rounds}, len(clients)),
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class Result:
@@ -62,18 +78,7 @@ class Result:
 
     def figures(self) -> Record:
         """The last scores, those of the round that was best on validation, whose they are, and what they cost."""
-        total = {k: sum(r[k] for r in self.history.rounds) for k in ("down", "up", "flops", "joules", "seconds")}
-        best, split = self.history.best()
-        return {
-            "rounds": self.rounds,
-            "stopped": self.stopped,
-            **total,
-            "scores": self.history.at(),
-            "best": {"round": best, "picked on": split, "scores": self.history.at(best)},
-            "whose": whose(
-                {self.rounds}, len({r["client"] for r in self.history.scores if "population" not in r} - {None})
-            ),
-        }
+        return self.history.figures(self.rounds, self.stopped)
 
 
 def whose(rounds: Collection[int], clients: int) -> dict[str, str]:
@@ -86,3 +91,38 @@ def whose(rounds: Collection[int], clients: int) -> dict[str, str]:
         "pick": "the last round",
         "mean": "over clients, unweighted",
     }
+
+
+def summary(records: Iterable[Mapping[str, Any]], metric: str = "accuracy") -> dict[str, dict[str, Any]]:
+    """For each split, what the records of one round say of a metric (``loss`` where it is not measured).
+
+    ``mean`` is over clients, unweighted; ``weighted`` by number of samples; ``worst_decile`` the mean
+    over the worst tenth of the clients (rounded up); ``spread`` the standard deviation over clients.
+    Clients that never train are not among them: ``unseen`` says how they fare, before and after adaptation.
+    """
+    out: dict[str, dict[str, Any]] = {}
+    rows = list(records)
+    for split in dict.fromkeys(r["split"] for r in rows):
+        here = [r for r in rows if r["split"] == split]
+        mine = [r for r in here if r["model"] == "served" and "population" not in r]
+        whole = [r for r in here if r["model"] == "global"]
+        use = metric if mine and metric in mine[0] else "loss"
+        values = [r[use] for r in mine]
+        worst = sorted(values, reverse=use == "loss")[: -(-len(values) // 10)]
+        n = sum(r["n"] for r in mine)
+        out[split] = {
+            "metric": use,
+            "clients": len(mine),
+            "mean": fmean(values),
+            "weighted": sum(r[use] * r["n"] for r in mine) / n if n else None,
+            "spread": pstdev(values),
+            "worst_decile": fmean(worst),
+            "tiers": {t: fmean(r[use] for r in mine if r["tier"] == t) for t in sorted({r["tier"] for r in mine})},
+            "global": whole[0][use] if whole else None,
+        }
+        if mine and "macro_f1" in mine[0]:
+            out[split]["macro_f1"] = fmean(r["macro_f1"] for r in mine)
+        if new := [r for r in here if r.get("population") == "unseen"]:
+            before, after = ([r[use] for r in new if r["model"] == model] for model in ("served", "adapted"))
+            out[split]["unseen"] = {"clients": len(before), "before": fmean(before), "after": fmean(after)}
+    return out

@@ -7,12 +7,13 @@ Clients are drawn again within each seed, so an interval speaks of other clients
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .key import Key
+if TYPE_CHECKING:
+    from .key import Key
 
 Who = tuple[int, int]  # seed and client
 Values = Mapping[Who, float]

@@ -20,7 +20,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # What a module may import at its top, besides what stands above it on the same line of the list.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("schema",),
+    ("schema", "words"),
     ("cover", "key"),
     ("task",),
     ("model", "fleet"),
@@ -39,7 +39,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("history",),
     ("run", "prepare", "conduct"),
     ("stats", "jobs", "export"),
-    ("file", "study", "compare", "tune"),
+    ("file", "study"),
+    ("cells",),
+    ("compare", "tune"),
     ("report", "log", "deploy"),
     ("cli", "__main__"),
 )

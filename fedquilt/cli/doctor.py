@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 
 from .. import __version__
+from ..words import amount
 from .tables import console, print_json, table
-from .words import amount
 
 CORE = ("torch", "numpy", "scikit-learn", "scipy", "pydantic", "cyclopts", "rich", "safetensors", "psutil")
 EXTRAS = {

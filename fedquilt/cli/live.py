@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from ..study import Entry
-from .words import amount, clock
+from ..words import amount, clock
 
 
 @dataclass

@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from ..data.shard import SPLITS, Shards
+from ..data.held import held
+from ..data.shard import SPLITS
 from ..prepare import dealt
 from ..run import Run
 from ..schema import BadSetting
-from ..types import Handle
+from ..words import count
 from .tables import console, print_json, table
-from .words import count
 
 MOST_COLUMNS = 20  # classes that a table shows one by one
 
@@ -23,17 +21,17 @@ def partition(said: Mapping[str, Any], plot: Path | None, as_json: bool) -> int:
     """Share the data out and say what each client holds."""
     run = Run.of(said, "partition")
     shards = dealt(run)
-    held = rows(shards)
+    rows = held(shards)
     if plot is not None:
-        draw(held, shards.data.classes, f"{run.data}, {run.partition}, {count(run.clients, 'client')}", plot)
+        draw(rows, shards.data.classes, f"{run.data}, {run.partition}, {count(run.clients, 'client')}", plot)
     if as_json:
-        print_json({"data": run.data, "partition": run.partition, "seed": run.seed, "clients": held})
+        print_json({"data": run.data, "partition": run.partition, "seed": run.seed, "clients": rows})
         return 0
-    classes = shards.data.classes if held and held[0]["classes"] and shards.data.classes <= MOST_COLUMNS else 0
+    classes = shards.data.classes if rows and rows[0]["classes"] and shards.data.classes <= MOST_COLUMNS else 0
     made = table(f"{run.data} among {count(run.clients, 'client')}: {run.partition}, seed {run.seed}")
     for name in ("client", *SPLITS, "kinds", *map(str, range(classes))):
         made.add_column(name, justify="right")
-    for row in held:
+    for row in rows:
         kinds = str(sum(n > 0 for n in row["classes"]))
         made.add_row(
             *(str(row[k]) for k in ("client", *SPLITS)), kinds, *(str(n or "") for n in row["classes"][:classes])
@@ -42,17 +40,6 @@ def partition(said: Mapping[str, Any], plot: Path | None, as_json: bool) -> int:
     if plot is not None:
         print(f"  drawn in {plot}")
     return 0
-
-
-def rows(shards: Shards) -> list[dict[str, Any]]:
-    """For each client: how many samples in each part, and how many of each class (where targets are classes)."""
-    out = []
-    for client in shards.clients:
-        parts = [shards[Handle(client, s)][1] for s in (("train", "test") if shards.doubles else SPLITS)]
-        y = torch.cat(parts).flatten()
-        counts = [] if y.is_floating_point() else torch.bincount(y, minlength=shards.data.classes).tolist()
-        out.append({"client": client, **shards.counts(client), "classes": counts})
-    return out
 
 
 def draw(held: list[dict[str, Any]], classes: int, title: str, path: Path) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
-from .words import amount, clock, count, share
+from ..words import amount, clock, count, share
 
 SPLITS = {"val": "validation", "test": "test"}
 WIDE = 160  # columns, where nobody's terminal sets a limit

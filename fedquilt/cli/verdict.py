@@ -8,9 +8,9 @@ from typing import Any
 from rich.padding import Padding
 from rich.text import Text
 
-from ..compare import against
+from ..cells import against
+from ..words import amount, clock, count, share
 from .tables import SPLITS, console, table
-from .words import amount, clock, count, share
 
 
 def print_comparison(record: Mapping[str, Any]) -> None:

@@ -6,10 +6,8 @@ which round.  Evaluating draws nothing from the training's keys and changes no s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from statistics import fmean, pstdev
-from typing import Any
 
 from ..cover import Cover
 from ..types import EVERYONE, Grant, Order, State
@@ -60,38 +58,3 @@ def everyone(sim: Rounds, state: State) -> Order:
     return Order(
         sim.run, sim.key.seed, EVERYONE, state.round, dict(state.params), cover, Grant(Cover({})), scalars=scalars
     )
-
-
-def summary(records: Iterable[Mapping[str, Any]], metric: str = "accuracy") -> dict[str, dict[str, Any]]:
-    """For each split, what the records of one round say of a metric (``loss`` where it is not measured).
-
-    ``mean`` is over clients, unweighted; ``weighted`` by number of samples; ``worst_decile`` the mean
-    over the worst tenth of the clients (rounded up); ``spread`` the standard deviation over clients.
-    Clients that never train are not among them: ``unseen`` says how they fare, before and after adaptation.
-    """
-    out: dict[str, dict[str, Any]] = {}
-    rows = list(records)
-    for split in dict.fromkeys(r["split"] for r in rows):
-        here = [r for r in rows if r["split"] == split]
-        mine = [r for r in here if r["model"] == "served" and "population" not in r]
-        whole = [r for r in here if r["model"] == "global"]
-        use = metric if mine and metric in mine[0] else "loss"
-        values = [r[use] for r in mine]
-        worst = sorted(values, reverse=use == "loss")[: -(-len(values) // 10)]
-        n = sum(r["n"] for r in mine)
-        out[split] = {
-            "metric": use,
-            "clients": len(mine),
-            "mean": fmean(values),
-            "weighted": sum(r[use] * r["n"] for r in mine) / n if n else None,
-            "spread": pstdev(values),
-            "worst_decile": fmean(worst),
-            "tiers": {t: fmean(r[use] for r in mine if r["tier"] == t) for t in sorted({r["tier"] for r in mine})},
-            "global": whole[0][use] if whole else None,
-        }
-        if mine and "macro_f1" in mine[0]:
-            out[split]["macro_f1"] = fmean(r["macro_f1"] for r in mine)
-        if new := [r for r in here if r.get("population") == "unseen"]:
-            before, after = ([r[use] for r in new if r["model"] == model] for model in ("served", "adapted"))
-            out[split]["unseen"] = {"clients": len(before), "before": fmean(before), "after": fmean(after)}
-    return out

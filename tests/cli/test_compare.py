@@ -15,7 +15,8 @@ import pytest
 
 import fedquilt
 from fedquilt import conduct, jobs
-from fedquilt.compare import against, compare, study_of
+from fedquilt.cells import against
+from fedquilt.compare import compare, study_of
 from fedquilt.drive import sim
 from fedquilt.jobs import Task, do_all
 from fedquilt.run import Run
