@@ -5,6 +5,7 @@
 #   make lint                  style, format, types
 #   make test-all              all tests, one shard a file; a second call goes on where the first ended
 #   make test-all SHARD=2/5    the second fifth of the shards
+#   make docs                  the documentation as a site, in site/
 #   make clean                 remove what the above have made, runs excepted
 
 SHELL   := /bin/bash
@@ -19,7 +20,7 @@ DEMO    ?= run --out $(OUT) --force
 INSTALLED := $(VENV)/.installed
 PYTEST    := $(BIN)/python -m pytest -q -W error -n $(WORKERS) --maxprocesses 8 --dist loadgroup
 
-.PHONY: help demo test lint test-all clean
+.PHONY: help demo test lint test-all docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -43,7 +44,7 @@ test: lint
 
 # A shard is one test file.  Its stamp is as old as the shard's start, and counts while nothing that
 # the tests depend on is newer: so a call after an edit runs them again, one after an interruption does not.
-test-all: $(INSTALLED)-test
+test-all: $(INSTALLED)-test-all
 	@trap 'exit 130' INT; mkdir -p .test-all; \
 	[[ "$(SHARD)" =~ ^([1-9][0-9]*)/([1-9][0-9]*)$$ ]] && part=$${BASH_REMATCH[1]} parts=$${BASH_REMATCH[2]} \
 		&& (( part <= parts )) || { echo "SHARD is i/n, such as 2/5, not $(SHARD)"; exit 2; }; \
@@ -51,7 +52,7 @@ test-all: $(INSTALLED)-test
 	failed=(); at=0; \
 	for file in "$${files[@]}"; do \
 		at=$$((at + 1)); name=$${file//\//.}; stamp=.test-all/$$name; line="[$$at/$${#files[@]}] $$file"; \
-		if [[ -e $$stamp && -z $$(find fedquilt tests pyproject.toml constraints.txt -type f \
+		if [[ -e $$stamp && -z $$(find fedquilt tests docs README.md pyproject.toml constraints.txt -type f \
 				-not -path '*/__pycache__/*' -newer $$stamp -print -quit) ]]; then \
 			echo "$$line: passed before"; continue; \
 		fi; \
@@ -65,6 +66,9 @@ test-all: $(INSTALLED)-test
 	if (( $${#failed[@]} )); then echo "failed: $${failed[*]}"; exit 1; fi; \
 	echo "all $${#files[@]} shards of $(SHARD) have passed"
 
+docs: $(INSTALLED)-docs
+	$(BIN)/python -m mkdocs build --strict
+
 clean:
-	rm -rf $(VENV) build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .test-all
+	rm -rf $(VENV) build dist site ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .test-all
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

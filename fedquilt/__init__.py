@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .cover import Axis, Cover, mean, put, take
     from .export import export, load
     from .key import Key
+    from .log import tracked
     from .model import Model, model
     from .run import Run, resume, run
     from .study import Study
@@ -37,6 +38,7 @@ __all__ = [
     "resume",
     "run",
     "take",
+    "tracked",
     "tune",
 ]
 __version__ = "0.1.0"
@@ -57,6 +59,7 @@ _HOME = {
     "resume": "run",
     "run": "run",
     "take": "cover",
+    "tracked": "log",
     "tune": "tune",
 }
 

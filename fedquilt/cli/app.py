@@ -29,6 +29,10 @@ Jobs = Annotated[
     int | None,
     Parameter(group=WORK, help="how many runs at a time, each in a process of one thread", show_default=False),
 ]
+Track = Annotated[
+    list[str] | None,
+    Parameter(group=OUTPUT, help="tell these too: tensorboard, mlflow, wandb", negative=(), show_default=False),
+]
 Seeds = Annotated[str | None, Parameter(group=WORK, help="how many, or which: 3 is 0,1,2", show_default=False)]
 Many = Annotated[list[str] | None, Parameter(group=WORK, negative=(), show_default=False)]
 Beside = Annotated[bool, Parameter(group=WORK, help="local and fine-tuned fedavg stand beside", show_default=False)]
@@ -74,6 +78,7 @@ def run(
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
+    track: Track = None,
     **said: Any,
 ) -> int:
     """Run a method, or a study; without either, a first comparison in under a minute.
@@ -88,7 +93,7 @@ def run(
     """
     from .work import How, do_run
 
-    return do_run([what] if what else [], said, How(out, force, json, quiet, dry_run, jobs))
+    return do_run([what] if what else [], said, How(out, force, json, quiet, dry_run, jobs, track or ()))
 
 
 def compare(
@@ -104,6 +109,7 @@ def compare(
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
+    track: Track = None,
     **said: Any,
 ) -> int:
     """Set methods beside each other: the same data, splits, cohorts and budget.
@@ -119,7 +125,7 @@ def compare(
     from .work import How, do_compare
 
     said |= {k: v for k, v in (("data", data), ("partition", partition), ("seeds", seeds)) if v}
-    return do_compare(what, said, How(out, force, json, quiet, dry_run, jobs), baselines, tuned)
+    return do_compare(what, said, How(out, force, json, quiet, dry_run, jobs, track or ()), baselines, tuned)
 
 
 def tune(
@@ -155,7 +161,7 @@ def tune(
     return do_tune(what, said, How(out, force, json, quiet, False, jobs), baselines, space(over or []), on_test)
 
 
-def resume(folder: Path, /, *, jobs: Jobs = None, json: Json = False, quiet: Quiet = False) -> int:
+def resume(folder: Path, /, *, jobs: Jobs = None, json: Json = False, quiet: Quiet = False, track: Track = None) -> int:
     """Go on with an interrupted run, comparison or search, where it ended.
 
     Parameters
@@ -165,7 +171,7 @@ def resume(folder: Path, /, *, jobs: Jobs = None, json: Json = False, quiet: Qui
     """
     from .work import How, do_resume
 
-    return do_resume(folder, How(json=json, quiet=quiet, jobs=jobs))
+    return do_resume(folder, How(json=json, quiet=quiet, jobs=jobs, track=track or ()))
 
 
 def listing(kind: Word = "", /, *, json: Json = False) -> int:

@@ -11,6 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from ..compare import Watch as Hear
+from ..run import Watch
 from ..study import Entry
 from ..words import amount, clock
 
@@ -92,14 +94,16 @@ def notice(text: str) -> None:
 
 
 class Live:
-    """Watches one run: a bar with round, loss, accuracy, virtual time and bytes."""
+    """Watches one run: a bar with round, loss, accuracy, virtual time and bytes; ``also`` hears it all too."""
 
-    def __init__(self, title: str, rounds: int, bars: Bars) -> None:
-        self.seen, self.bars = Seen(), bars
+    def __init__(self, title: str, rounds: int, bars: Bars, also: Watch | None = None) -> None:
+        self.seen, self.bars, self.also = Seen(), bars, also
         self.bar = bars.add(title, rounds)
 
     def __call__(self, record: Mapping[str, Any]) -> None:
         """Take in what a run says."""
+        if self.also:
+            self.also(record)
         if "notice" in record:
             notice(record["notice"])
             return
@@ -108,16 +112,18 @@ class Live:
 
 
 class Many:
-    """Watches several runs: a bar for all, and one for each that is at work."""
+    """Watches several runs: a bar for all, and one for each that is at work; ``also`` hears it all too."""
 
-    def __init__(self, title: str, bars: Bars) -> None:
-        self.bars, self.title = bars, title
+    def __init__(self, title: str, bars: Bars, also: Hear | None = None) -> None:
+        self.bars, self.title, self.also = bars, title, also
         self.all: TaskID | None = None
         self.done = 0
         self.lives: dict[int, Live] = {}
 
     def __call__(self, entry: Entry | None, record: Mapping[str, Any]) -> None:
         """Take in what one of the runs says (None: what is said of all)."""
+        if self.also:
+            self.also(entry, record)
         if entry is None:
             self.all = self.bars.add(self.title, record["runs"])
             self.bars.set(self.all, 0, "runs")

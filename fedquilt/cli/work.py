@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..compare import Comparison, check, compare, finished, places_of, study_of
+from ..compare import Comparison, Watch, check, compare, finished, places_of, study_of
 from ..conduct import conduct, settings_of
 from ..file import placed, read
+from ..log import Trackings, checked, tracked
 from ..prepare import prepare, resolved
 from ..run import Run, slug
 from ..schema import BadSetting
 from ..store import StoreError
 from ..store.lock import Lock
-from ..study import Study
+from ..study import Entry, Study
 from ..tune import search_of, tune, tuned
 from .live import Bars, Live, Many, notice
 from .tables import print_json, print_run, table_of_runs, title
@@ -48,6 +49,10 @@ class How:
     quiet: bool = False
     dry: bool = False
     jobs: int | None = None
+    track: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        checked(self.track)
 
     @property
     def silent(self) -> bool:
@@ -88,8 +93,8 @@ def do_run(words: Sequence[str], said: Mapping[str, Any], how: How) -> int:
 
 def watched(run: Run, folder: Path, how: How) -> int:
     """Do the run or what is left of it, with progress, and say what came of it."""
-    with Bars(how.silent) as bars:
-        live = Live(title(run.plain()), run.rounds, bars)
+    with Bars(how.silent) as bars, tracked(how.track, folder, notice) as tracker:
+        live = Live(title(run.plain()), run.rounds, bars, tracker)
         try:
             result = conduct(run, folder, live, resume=True)
         except KeyboardInterrupt:
@@ -117,17 +122,17 @@ def do_compare(words: Sequence[str], said: Mapping[str, Any], how: How, beside: 
 def do_comparison(study: Study, place: AbstractContextManager[None], how: How) -> int:
     """Do the runs of a study and say how its methods compare."""
     folder = how.out or Path(KEPT) / f"compare-{study.digest}"
-    _, places = places_of(study, folder)
+    entries, places = places_of(study, folder)
     if how.dry:
         with place:
             check(study)
         return tell(study, places, how)
     if how.force:
         clear(folder)
-    with Bars(how.silent) as bars:
+    with Bars(how.silent) as bars, told(how, entries, places) as tell_all:
         try:
             with place:
-                done = compare(study, folder, how.jobs or 1, Many("comparison", bars))
+                done = compare(study, folder, how.jobs or 1, Many("comparison", bars, tell_all))
         except KeyboardInterrupt:
             raise KeyboardInterrupt(_stopped(places, folder, "comparison.json")) from None
         except StoreError as error:
@@ -138,6 +143,22 @@ def do_comparison(study: Study, place: AbstractContextManager[None], how: How) -
         print_comparison(done.record)
         print(f"  kept in {folder}")
     return _faults(done)
+
+
+@contextmanager
+def told(how: How, entries: Sequence[Entry], places: Sequence[Path]) -> Iterator[Watch]:
+    """What tells the trackers of the runs of a comparison."""
+    cells = {(e.label, e.data, e.partition, e.seed): p for e, p in zip(entries, places, strict=True)}
+    trackings = Trackings(how.track, cells, notice)
+
+    def watch(entry: Entry | None, record: Mapping[str, Any]) -> None:
+        if entry is not None:
+            trackings((entry.label, entry.data, entry.partition, entry.seed), record)
+
+    try:
+        yield watch
+    finally:
+        trackings.close()
 
 
 def _faults(done: Comparison) -> int:
