@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from .cover import Cover, Params, take
 from .fleet import Fleet
@@ -21,7 +22,7 @@ from .parts.schedule import Sync
 from .parts.select import Uniform
 from .parts.send import Everything
 from .parts.stop import Never
-from .types import Grant, Local, Merge, Order, Part, Reply, Scalar, Schedule, Select, Send, State, Stop
+from .types import Grant, Json, Local, Merge, Order, Part, Reply, Scalar, Schedule, Select, Send, State, Stop
 
 NOTED = ("select", "send", "merge", "stop")
 
@@ -53,6 +54,10 @@ class Method:
 
     def _noted(self) -> list[Part]:
         return [getattr(self, p) for p in NOTED]
+
+    def told(self, notes: Mapping[str, Any]) -> dict[str, Json]:
+        """What the record of a round says of its parts' notes."""
+        return {k: v for p in NOTED if notes.get(p) for k, v in getattr(self, p).tell(notes[p]).items()}
 
     def begin(self, model: Model, fleet: Fleet) -> State:
         """The server before the first round."""

@@ -176,7 +176,8 @@ class Part:
 
     ``learn`` is the only writer of the part's own note; ``asks`` names metrics that the part wants
     in every reply (``val_loss``, say), which the local work then measures; ``brief`` is what the part
-    tells a client with its order (a ratio, the server's control variate).
+    tells a client with its order (a ratio, the server's control variate); ``tell`` is what the record
+    of a round says of the part's note.
     """
 
     asks: ClassVar[tuple[str, ...]] = ()
@@ -188,6 +189,10 @@ class Part:
     def learn(self, note: Any, state: State, replies: Sequence[Reply], fleet: Fleet) -> Any:
         """The part's next note, from the replies of a round."""
         return note
+
+    def tell(self, note: Any) -> Mapping[str, Json]:
+        """What a record of the round should say of the note: a few numbers or words."""
+        return {}
 
 
 class Select(Protocol):

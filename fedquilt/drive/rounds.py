@@ -200,6 +200,7 @@ class Rounds(ABC):
             "loss": loss,
             **{k: sum(c[k] for c in clients) for k in ("down", "up", "flops", "fallbacks", "joules")},
             "peak": max((c["peak"] for c in clients), default=0.0),
+            "told": self.method.told(after.notes),
             "reached": self.method.stop.reached(after.notes.get("stop")),
             "stopped": after.stopped,
         }

@@ -23,6 +23,7 @@ from .fedrep import fedrep
 from .fedrolex import fedrolex
 from .fedspu import fedspu
 from .fedyogi import fedyogi
+from .flrce import flrce
 from .heterofl import heterofl
 from .local import local
 from .perfedavg import perfedavg
@@ -47,6 +48,7 @@ _BUILDERS: tuple[Callable[..., Method], ...] = (
     fedrolex,
     fedspu,
     fedyogi,
+    flrce,
     heterofl,
     perfedavg,
     pfedme,

@@ -6,8 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
+
 from ..fleet import Fleet
-from ..types import Part, Reply, State
+from ..types import Json, Part, Reply, State
+from .likeness import Updates, cosines, held, speaks, update_of
+from .relation import exploits
 
 
 @dataclass(frozen=True)
@@ -77,4 +81,80 @@ class Plateau(Part):
         return None if not note else note["reached"]
 
 
-STOPS: Mapping[str, Callable[..., Never | Plateau]] = {"never": Never, "plateau": Plateau}
+@dataclass(frozen=True)
+class Conflict(Part):
+    r"""FLrce's early stopping (Niu, Dong, Qin, Gu, 2024): when those who were chosen pull against each other.
+
+    .. math:: \tfrac{1}{P} \, \#\{(k, j): k \ne j, \cos(u_k, u_j) < 0\} \ge \psi
+
+    The degree counts in exploit rounds (those of a :class:`~fedquilt.parts.relation.Related` of the same
+    ``explore`` and ``warmup``), or, with ``explore`` 0, in every round but the first.  ``psi`` is half
+    of the cohort unless it is given.  ``touching``: a cosine of 0 is a conflict too.  With ``record_only``
+    the round in which the run would have ended is noted and the run goes on; from the degrees that are
+    noted with it :func:`stopped_at` tells the same of any other threshold.
+    """
+
+    psi: float | None = None
+    explore: float = 0.0
+    warmup: int = 0
+    touching: bool = False
+    record_only: bool = False
+    statistics: bool = False
+
+    def __post_init__(self) -> None:
+        if self.psi is not None and not self.psi > 0:
+            raise ValueError(f"psi is a number of clients above 0, not {self.psi}")
+        if not 0 <= self.explore <= 1:
+            raise ValueError(f"explore is a share, from 0 to 1, not {self.explore}")
+
+    def learn(self, note: Any, state: State, replies: Sequence[Reply], fleet: Fleet) -> Any:
+        """The degree of conflict of each exploit round, and the first round in which it was too high."""
+        note = note or {"degrees": [], "reached": None}
+        seeds = [r.order.seed for r in replies if r.order is not None]
+        if len(replies) < 2 or not seeds or not exploits(seeds[0], state.round, self.explore, self.warmup):
+            return note
+        now = [state.round + 1, self.degree(state, replies), len(replies)]
+        reached = note["reached"] or stopped_at([now], self.psi)
+        return {"degrees": [*note["degrees"], now], "reached": reached}
+
+    def degree(self, state: State, replies: Sequence[Reply]) -> float:
+        """With how many of the others a client is in conflict, on average."""
+        params = dict(state.params)
+        names = speaks(params, self.statistics)
+        ours = Updates.of(
+            [update_of(r, state, names) for r in replies], [held(r.cover, params, names) for r in replies]
+        )
+        like = cosines(ours, ours).fill_diagonal_(1.0)
+        return float(torch.count_nonzero(like <= 0 if self.touching else like < 0)) / len(replies)
+
+    def __call__(self, state: State, fleet: Fleet, replies: Sequence[Reply]) -> str | None:
+        """A reason once the degree was too high."""
+        if self.reached(state.notes["stop"]) is None or self.record_only:
+            return None
+        _, degree, clients = state.notes["stop"]["degrees"][-1]
+        return f"each of the {clients} chosen clients was in conflict with {degree:g} of the others on average"
+
+    def tell(self, note: Any) -> Mapping[str, Json]:
+        """The last degree of conflict, and of which round it is."""
+        return {"conflict": note["degrees"][-1][1], "of round": note["degrees"][-1][0]} if note["degrees"] else {}
+
+    def retired(self, note: Any) -> frozenset[int]:
+        """Nobody."""
+        return frozenset()
+
+    def reached(self, note: Any) -> int | None:
+        """After how many rounds the degree was too high, or None."""
+        return None if not note else note["reached"]
+
+
+def stopped_at(degrees: Sequence[Sequence[float]], psi: float | None) -> int | None:
+    """After which round a threshold (None: half of the cohort) would have ended a run of these degrees."""
+    over = (int(round) for round, degree, clients in degrees if degree >= (clients / 2 if psi is None else psi))
+    return next(over, None)
+
+
+STOPS: Mapping[str, Callable[..., Never | Plateau | Conflict]] = {
+    "never": Never,
+    "plateau": Plateau,
+    "conflict": Conflict,
+}
