@@ -7,7 +7,8 @@
     state/12.json             everything else of it
     state/12.manifest.json    round, size and SHA-256 of both, how long the journals were, and its own seal
 
-A generation exists when its manifest does, and that is the last to be written.
+A generation exists when its manifest does, and that is the last to be written.  Where much of a large
+state has not changed, its manifest names the older files in which that stands.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from safetensors.torch import save as tensors_as_bytes
 
 from .files import Corrupt, StoreError, make_folder, read, replace, saving, sync_folder, write
 from .journal import Journal
+from .kept import Kept
 from .lock import Lock
 from .values import flatten, restore, text
 
@@ -45,6 +47,8 @@ class RunFolder:
         self.notices: list[str] = []
         self._state = self.path / "state"
         self._whole: int | None = None  # the generation that is known to be whole
+        self._kept = Kept()
+        self._seals: dict[int, dict[str, Any]] = {}  # of each generation's file of tensors: its size and hash
         with saving(f"the folder {self.path} cannot be used"):
             make_folder(self.path)
             self._lock = Lock(self.path / "run.lock")
@@ -73,7 +77,10 @@ class RunFolder:
         """
         self._hold()
         said, tensors = flatten(value)
-        blobs = {"safetensors": tensors_as_bytes(tensors), "json": text(said).encode()}
+        elsewhere = self._kept.elsewhere(tensors, {m: seal["bytes"] for m, seal in self._seals.items()})
+        older = {name for names in elsewhere.values() for name in names}
+        fresh = {name: t for name, t in tensors.items() if name not in older}
+        blobs = {"safetensors": tensors_as_bytes(fresh), "json": text(said).encode()}
         with saving(f"round {round} cannot be saved in {self.path}"):
             manifests, _ = self._files()
             self._remove_all_but(manifests)  # what an interrupted save has left: it may fill the disk
@@ -84,14 +91,17 @@ class RunFolder:
             for kind, data in blobs.items():
                 write(self._file(n, kind), data)
             sync_folder(self._state)  # a manifest never stands without its blobs
-            manifest = {
+            manifest: dict[str, Any] = {
                 "format": FORMAT,
                 "round": round,
                 "blobs": {k: {"bytes": len(d), "sha256": sha256(d).hexdigest()} for k, d in blobs.items()},
+                "older": {str(m): {**self._seals[m], "names": names} for m, names in elsewhere.items()},
                 "journals": {k: j.offset for k, j in (journals or {}).items()},
             }
             replace(self._file(n, MANIFEST), _sealed(manifest))
         self._whole = n
+        self._seals = {m: self._seals[m] for m in elsewhere} | {n: manifest["blobs"]["safetensors"]}
+        self._kept.stands(n, tensors, elsewhere)
         try:
             self._remove_all_but({n, n if before is None else before})
         except OSError as e:
@@ -104,9 +114,19 @@ class RunFolder:
         return {n for n, kind, _ in files if kind == MANIFEST}, sorted(files, key=lambda f: f[1] != MANIFEST)
 
     def _remove_all_but(self, keep: Collection[int]) -> None:
+        older = set().union(*map(self._older, keep))
         for n, kind, path in self._files()[1]:
-            if n not in keep or kind.endswith(".tmp"):
+            if kind.endswith(".tmp") or not (n in keep or (n in older and kind == "safetensors")):
                 path.unlink(missing_ok=True)
+
+    def _older(self, n: int) -> set[int]:
+        """The older generations whose tensors this one names."""
+        try:
+            return set(map(int, self._manifest(n).get("older", {})))
+        except Corrupt:
+            return set()
+        except StoreError:  # of another version of the library: nobody here knows what it needs
+            return {m for m, _, _ in self._files()[1]}
 
     def _file(self, n: int, kind: str) -> Path:
         return self._state / f"{n}.{kind}"
@@ -168,16 +188,27 @@ class RunFolder:
         return dict(said)
 
     def _value(self, n: int, manifest: dict[str, Any]) -> Any:
-        blobs = {}
-        for kind, said in manifest["blobs"].items():
-            blobs[kind] = read(self._file(n, kind))
-            if len(blobs[kind]) != said["bytes"]:
-                raise Corrupt(f"{self._file(n, kind)} holds {len(blobs[kind])} bytes of {said['bytes']}")
-            if sha256(blobs[kind]).hexdigest() != said["sha256"]:
-                raise Corrupt(f"{self._file(n, kind)} is damaged")
+        blobs = {kind: self._blob(n, kind, said) for kind, said in manifest["blobs"].items()}
         # clones have memory as aligned as that of any new tensor, so that arithmetic gives the same bits
         tensors = {k: t.clone() for k, t in tensors_of(blobs["safetensors"]).items()}
+        older = {int(m): said for m, said in manifest.get("older", {}).items()}
+        for m, said in older.items():
+            there = tensors_of(self._blob(m, "safetensors", said))
+            tensors |= {name: there[old].clone() for name, old in said["names"].items()}
+        self._seals = {m: {k: said[k] for k in ("bytes", "sha256")} for m, said in older.items()}
+        self._seals[n] = manifest["blobs"]["safetensors"]
+        self._kept.stands(n, tensors, {m: said["names"] for m, said in older.items()})
         return restore(json.loads(blobs["json"]), tensors)
+
+    def _blob(self, n: int, kind: str, said: Mapping[str, Any]) -> bytes:
+        """A file's bytes, if they are those that a manifest speaks of."""
+        path = self._file(n, kind)
+        raw = read(path)
+        if len(raw) != said["bytes"]:
+            raise Corrupt(f"{path} holds {len(raw)} bytes of {said['bytes']}")
+        if sha256(raw).hexdigest() != said["sha256"]:
+            raise Corrupt(f"{path} is damaged")
+        return raw
 
     def _newest_whole(self) -> int | None:
         for n in sorted(self._files()[0], reverse=True):
