@@ -16,7 +16,8 @@ from hashlib import sha256
 import torch
 from torch import Tensor
 
-from .cover import Cover, Span
+from .codec import sent_at
+from .cover import Cover
 from .drive.packing import CODES, DIGEST, DTYPES, Spec, nbytes, sealed, specs, unpack
 from .drive.wire import Head, compose, cover_of, plan_digest, specs_of
 from .types import Order, Reply
@@ -42,7 +43,8 @@ class Code(StrEnum):
     | BAD_KEYS      | a dtype too many or too few, an extra that is not granted, or other metrics    |
     |               | than those granted: one more, or one missing                                   |
     | BAD_SHAPE     | an extra of another shape                                                      |
-    | BAD_DTYPE     | a tensor of another dtype, or booleans that are neither 0 nor 1                |
+    | BAD_DTYPE     | a tensor of another dtype, booleans that are neither 0 nor 1, or a code that   |
+    |               | stands for nothing                                                             |
     | BAD_LENGTH    | the tensors do not just fill the bytes                                         |
     | BAD_HASH      | changed on its way                                                             |
     | NON_FINITE    | NaN or infinity among the floats, or as a metric                               |
@@ -114,7 +116,7 @@ def admit(data: bytes, order: Order, sender: int, answered: bool = False, norm: 
         cover = _cover(head, order)
         _named(head, cover, order)
         _typed(head, cover, order)
-        reply = compose(head, cover, _tensors(data, at, specs_of(head, cover)))
+        reply = _composed(head, cover, _tensors(data, at, specs_of(head, cover, order)), order)
         _measured(reply, order, norm)
     except _Broken as rule:
         digest = sha256(memoryview(data)[: order.grant.nbytes]).hexdigest()
@@ -216,6 +218,14 @@ def _tensors(data: bytes, at: int, wanted: list[Spec]) -> list[Tensor]:
         raise _Broken(Code.BAD_DTYPE, e) from e
 
 
+def _composed(head: Head, cover: Cover, tensors: list[Tensor], order: Order) -> Reply:
+    """The reply; decoded, where it travelled in a code, so that what follows sees plain values."""
+    try:
+        return compose(head, cover, tensors, order)
+    except ValueError as e:
+        raise _Broken(Code.BAD_DTYPE, e) from e
+
+
 def _measured(reply: Reply, order: Order, norm: float) -> None:
     """The values."""
     for what, numbers in (("tensor", reply.params), ("extra", reply.extra)):
@@ -237,20 +247,8 @@ def _length(reply: Reply, order: Order) -> float:
     total = 0.0
     for k, x in reply.params.items():
         if x.is_floating_point():
-            total += float((x.double() - _sent(order, k, reply.cover[k])).square().sum())
+            total += float((x.double() - sent_at(order, k, reply.cover[k])).square().sum())
     return math.sqrt(total)
-
-
-def _sent(order: Order, name: str, span: Span) -> Tensor:
-    """What the order sent at these coordinates of a tensor, 0 where it sent nothing."""
-    if name not in order.cover:
-        return torch.zeros(span.piece, dtype=torch.float64)
-    own, piece = order.cover[name], order.params[name].double()
-    if own.same(span):
-        return piece
-    full = torch.zeros(own.shape, dtype=torch.float64)
-    full[own.index] = piece
-    return span.take(full)
 
 
 def _dtype(code: int) -> str:

@@ -80,7 +80,8 @@ class Method:
         if self.asks:
             scalars["asks"] = ",".join(self.asks)
         extra: Params = {}
-        for part in self._noted():
+        parts: list[Part | Local] = [*self._noted(), self.local]
+        for part in parts:
             brief = part.brief(state, client, device, model, cover)
             scalars |= brief.scalars
             extra |= brief.extra

@@ -64,8 +64,9 @@ class Order:
 class Reply:
     """What travels up.
 
-    ``seconds``, from order to reply, and the ``order`` itself do not travel: the driver that
-    received the reply says them.
+    ``coded`` is the form in which the floats of ``params`` travel, where the order asks for a codec
+    (see :mod:`fedquilt.codec`).  ``seconds``, from order to reply, and the ``order`` itself do not
+    travel: the driver that received the reply says them.
     """
 
     client: int
@@ -77,6 +78,7 @@ class Reply:
     extra: Params = field(default_factory=dict)
     seconds: float = 0.0
     order: Order | None = field(default=None, repr=False, compare=False)
+    coded: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,6 +217,7 @@ class Local(Protocol):
     def __call__(self, order: Order, client: Client) -> Work: ...
     def serve(self, order: Order, client: Client) -> Serving: ...
     def grant(self, cover: Cover, model: Model) -> Grant: ...
+    def brief(self, state: State, client: int, device: Device, model: Model, cover: Cover) -> Brief: ...
 
 
 class Merge(Protocol):

@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("norm",),
     ("term",),
     ("types",),
-    ("fit", "store"),
+    ("fit", "store", "codec"),
     ("step",),
     ("parts",),
     ("method",),

@@ -19,7 +19,7 @@ from ..model import Model
 from ..norm import plain
 from ..store import InRam, Memories, StoreError
 from ..task import Task
-from ..types import EVERYONE, Client, Grant, Local, Memory, Order, Reply, Served, Serving, Work
+from ..types import EVERYONE, Client, Grant, Local, Memory, Order, Part, Reply, Served, Serving, Work
 from .wire import encode_reply
 
 Scores = dict[str, dict[str, float]]  # of each split, each metric
@@ -107,7 +107,7 @@ class Here:
 
 
 @dataclass(frozen=True)
-class Global:
+class Global(Part):
     """Serves the server's model as it is; statistics that it does not have are taken over everybody's training data."""
 
     def __call__(self, order: Order, client: Client) -> Work:
@@ -130,7 +130,7 @@ class Global:
 
 
 @dataclass(frozen=True)
-class Adapted:
+class Adapted(Part):
     """Serves what ``local`` would, after as long a training on the client's own data as a round's work is."""
 
     local: Local

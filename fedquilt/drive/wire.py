@@ -9,7 +9,8 @@
 
 Equal values give equal bytes, and no value has a second spelling: a head that is not what its own
 content encodes to is refused.  A reply is bound to its order by the order's hash, the *plan
-digest*; a reply on just the coordinates of the order does not repeat them.
+digest*; a reply on just the coordinates of the order does not repeat them.  Where the order asks for an
+upload codec, the floats that it encodes are not in the first buffer: the tensors of the code follow the others.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from ..codec import asked, coded_part, decoded
 from ..cover import Cover, Params, Shapes
 from ..types import Grant, Order, Reply
 from .packing import (
+    CODES,
     DIGEST,
     DTYPES,
     Reader,
@@ -47,14 +50,20 @@ VERSION = 1
 ODD = (IndexError, TypeError, OverflowError, MemoryError, RuntimeError)  # what unpacking nonsense may raise
 
 
-def _travelling(what: str, params: Params, cover: Cover, extra: Params) -> list[Tensor]:
+def _travelling(
+    what: str, params: Params, cover: Cover, extra: Params, order: Order | None = None, coded: Sequence[Tensor] = ()
+) -> list[Tensor]:
     if params.keys() != cover.spans.keys():
         odd = sorted(params.keys() ^ cover.spans.keys())
         raise ValueError(f"{what}'s params and cover name different tensors: {', '.join(odd)} in only one of the two")
     for k, shape in cover.pieces.items():
         if tuple(params[k].shape) != shape:
             raise ValueError(f"{what}'s {k} has shape {tuple(params[k].shape)}, its cover says {shape}")
-    return [params[k] for k in cover] + [extra[k] for k in sorted(extra)]
+    codec = asked(order) if order else None
+    part = coded_part({k: (params[k].dtype, shape) for k, shape in cover.pieces.items()}) if codec else {}
+    if codec and [(t.dtype, tuple(t.shape)) for t in coded] != codec.forms(part):
+        raise ValueError(f"{what} is not in the code {codec.text}, for which the order asks")
+    return [params[k] for k in cover if k not in part] + [*coded] + [extra[k] for k in sorted(extra)]
 
 
 @dataclass(frozen=True)
@@ -188,13 +197,13 @@ def _reply_head(reply: Reply, order: Order, plan: bytes) -> bytes:
 
 def encode_reply(reply: Reply, order: Order) -> bytes:
     """The reply to an order as bytes."""
-    tensors = _travelling("the reply", reply.params, reply.cover, reply.extra)
+    tensors = _travelling("the reply", reply.params, reply.cover, reply.extra, order, reply.coded)
     return seal(_reply_head(reply, order, plan_digest(order)), pack(tensors))
 
 
 def reply_size(reply: Reply, order: Order) -> int:
     """``len(encode_reply(reply, order))``, without making it."""
-    tensors = _travelling("the reply", reply.params, reply.cover, reply.extra)
+    tensors = _travelling("the reply", reply.params, reply.cover, reply.extra, order, reply.coded)
     return len(_reply_head(reply, order, bytes(DIGEST))) + sum(t.nbytes for t in tensors) + DIGEST
 
 
@@ -213,10 +222,10 @@ def _reply(data: bytes, order: Order) -> Reply:
     if head.plan != plan_digest(order) or head.run != order.run:
         raise ValueError("the reply answers another order than this one")
     cover = cover_of(head, order)
-    wanted = specs_of(head, cover)
+    wanted = specs_of(head, cover, order)
     if at + nbytes(wanted) + DIGEST != len(data):
         raise ValueError("the reply's tensors do not fill its bytes")
-    return compose(head, cover, unpack(data, at, wanted))
+    return compose(head, cover, unpack(data, at, wanted), order)
 
 
 def cover_of(head: Head, order: Order) -> Cover:
@@ -228,9 +237,20 @@ def cover_of(head: Head, order: Order) -> Cover:
     return Cover.decode(head.cover, agreed(order))
 
 
-def specs_of(head: Head, cover: Cover) -> list[Spec]:
+def _carried(head: Head, cover: Cover, order: Order) -> tuple[dict[str, Spec], list[Spec]]:
+    """What of a piece travels as it is, and the tensors of the code in which the rest does."""
+    plain = dict(zip(cover, zip(head.codes, cover.pieces.values(), strict=True), strict=True))
+    codec = asked(order)
+    if codec is None:
+        return plain, []
+    part = coded_part({k: (DTYPES[c][0], shape) for k, (c, shape) in plain.items()})
+    return {k: s for k, s in plain.items() if k not in part}, [(CODES[d], shape) for d, shape in codec.forms(part)]
+
+
+def specs_of(head: Head, cover: Cover, order: Order) -> list[Spec]:
     """The dtype and the shape of each tensor of a reply, in the order of the wire."""
-    return [*zip(head.codes, cover.pieces.values(), strict=True), *head.extra.values()]
+    plain, coded = _carried(head, cover, order)
+    return [*plain.values(), *coded, *head.extra.values()]
 
 
 def agreed(order: Order) -> Shapes:
@@ -238,10 +258,15 @@ def agreed(order: Order) -> Shapes:
     return {k: s.shape for k, s in (dict(order.grant.outer.spans) | dict(order.cover.spans)).items()}
 
 
-def compose(head: Head, cover: Cover, tensors: Sequence[Tensor]) -> Reply:
-    """The reply that a head, its cover and its tensors make."""
-    params, extra = tensors[: len(cover)], tensors[len(cover) :]
+def compose(head: Head, cover: Cover, tensors: Sequence[Tensor], order: Order) -> Reply:
+    """The reply that a head, its cover and its tensors make, decoded; :class:`ValueError` if its code says nothing."""
+    plain, specs = _carried(head, cover, order)
+    first, last = len(plain), len(plain) + len(specs)
+    params, coded = dict(zip(plain, tensors[:first], strict=True)), tuple(tensors[first:last])
+    if asked(order):
+        forms = {k: (DTYPES[c][0], shape) for (k, shape), c in zip(cover.pieces.items(), head.codes, strict=True)}
+        params |= decoded(order, cover, forms, coded)
     return Reply(
-        head.client, head.round, dict(zip(cover, params, strict=True)), cover, head.weight, head.metrics,
-        dict(zip(head.extra, extra, strict=True)),
+        head.client, head.round, {k: params[k] for k in cover}, cover, head.weight, head.metrics,
+        dict(zip(head.extra, tensors[last:], strict=True)), coded=coded,
     )  # fmt: skip

@@ -15,6 +15,7 @@ from .fedasync import fedasync
 from .fedavg import fedavg
 from .fedbn import fedbn
 from .fedbuff import fedbuff
+from .fedcom import fedcom
 from .feddrop import feddrop
 from .feddyn import feddyn
 from .fedper import fedper
@@ -41,6 +42,7 @@ _BUILDERS: tuple[Callable[..., Method], ...] = (
     fedasync,
     fedbn,
     fedbuff,
+    fedcom,
     feddrop,
     feddyn,
     fedper,

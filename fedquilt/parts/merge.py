@@ -38,8 +38,8 @@ class Filled(Part):
     .. math:: \theta^{t+1} = \theta^t + \eta \sum_i n_i M_i (\theta_i - \theta^{t_i}) / \sum_i n_i
 
     A change is measured from what the client was sent, so a late reply adds what it learnt and does
-    not bring old values back.  ``lr`` is the server's step, ``staleness`` the exponent a in the factor
-    :math:`(1 + \tau)^{-a}` of a reply that is :math:`\tau` rounds old.
+    not bring old values back.  ``lr`` is the server's step (1 for statistics), ``staleness`` the
+    exponent a in the factor :math:`(1 + \tau)^{-a}` of a reply that is :math:`\tau` rounds old.
     """
 
     weight: Weight = "samples"
@@ -54,7 +54,10 @@ class Filled(Part):
 
         num, _ = changes(state, replies, size)
         total = sum(weight_of(r, self.weight) for r in replies)
-        return stepped(dict(state.params), {k: self.lr * v / total for k, v in num.items()}) if total else state.params
+        if not total:
+            return state.params
+        step = {k: (1.0 if is_statistic(k) else self.lr) * v / total for k, v in num.items()}
+        return stepped(dict(state.params), step)
 
 
 @dataclass(frozen=True)

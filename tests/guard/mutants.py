@@ -100,6 +100,10 @@ class Message:
         """The encoding of the reply with other content."""
         return encode_reply(replace(self.reply, **changes), self.order)  # type: ignore[arg-type]
 
+    def holding(self, field: str, tensors: Params) -> bytes:
+        """The encoding of the reply with other tensors."""
+        return self.saying(**{field: tuple(tensors.values()) if field == "coded" else tensors})
+
 
 def _wrong(
     name: str, breaks: Code | frozenset[Code], made: Callable[..., bytes], /, *args: object, **changes: object
@@ -266,16 +270,17 @@ def _typed_wrong(m: Message) -> Iterator[Recipe]:
 # ---- in the values, with a hash made anew
 def _valued_wrong(m: Message) -> Iterator[Recipe]:
     """NaN, infinity, weights."""
-    for field in ("params", "extra"):
-        tensors: Params = getattr(m.reply, field)
+    in_code = {str(i): t for i, t in enumerate(m.reply.coded)}
+    for field in ("coded", "extra") if in_code else ("params", "extra"):
+        tensors: Params = in_code if field == "coded" else getattr(m.reply, field)
         floats = [k for k, t in tensors.items() if t.is_floating_point() and t.numel()]
         for k in floats[:3]:
             for x in (NAN, INF, -INF):
                 poisoned = {**tensors, k: _poisoned(tensors[k], x, m)}
-                yield _wrong(f"{x} in {field} {k!r}", Code.NON_FINITE, m.saying, **{field: poisoned})
+                yield _wrong(f"{x} in {field} {k!r}", Code.NON_FINITE, m.holding, field, poisoned)
         if floats:
             all_nan = {k: t * NAN if t.is_floating_point() else t for k, t in tensors.items()}
-            yield _wrong(f"all {field} NaN", Code.NON_FINITE, m.saying, **{field: all_nan})
+            yield _wrong(f"all {field} NaN", Code.NON_FINITE, m.holding, field, all_nan)
     for k in list(m.reply.metrics)[:2]:
         for x in (NAN, INF, -INF):
             yield _wrong(f"{x} as {k!r}", Code.NON_FINITE, m.saying, metrics={**m.reply.metrics, k: x})

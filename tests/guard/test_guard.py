@@ -476,5 +476,5 @@ def test_the_digest_of_what_is_too_large_takes_no_longer_than_of_what_is_allowed
 def test_the_guard_knows_messages_and_nothing_else() -> None:
     tree = ast.parse(inspect.getsource(guard))
     ours = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.level}
-    assert ours == {"cover", "drive.packing", "drive.wire", "types"}
+    assert ours == {"codec", "cover", "drive.packing", "drive.wire", "types"}
     assert encode_order(order_of())[:3] == b"FQ\x01"
