@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..drive.score import summary
+from ..history import summary
 
 COSTS = ("down", "up", "flops", "joules", "seconds")
 
