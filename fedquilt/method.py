@@ -22,7 +22,7 @@ from .parts.schedule import Sync
 from .parts.select import Uniform
 from .parts.send import Everything
 from .parts.stop import Never
-from .types import Grant, Json, Local, Merge, Order, Part, Reply, Scalar, Schedule, Select, Send, State, Stop
+from .types import Brief, Grant, Json, Local, Merge, Order, Part, Reply, Scalar, Schedule, Select, Send, State, Stop
 
 NOTED = ("select", "send", "merge", "stop")
 
@@ -97,7 +97,9 @@ class Method:
         if n <= 0:
             return []
         chosen = self.select(state, free, n, key.at(state.round, "select"))
-        return [self.order(state, i, fleet, model, key, run) for i in chosen]
+        told = [part.together(state, free.only(chosen)) for part in self._noted()]
+        orders = [self.order(state, i, fleet, model, key, run) for i in chosen]
+        return [added(o, [t[o.client] for t in told if o.client in t]) for o in orders]
 
     def step(self, state: State, fleet: Fleet, replies: Sequence[Reply]) -> State:
         """The state after these replies, whatever the order in which they came; pure.
@@ -110,6 +112,13 @@ class Method:
         params = self.merge(replace(state, notes=notes), replies)
         new = State(state.round + 1, params, notes, None, dict(sorted(known.items())))
         return replace(new, stopped=self.stop(new, fleet, replies))
+
+
+def added(order: Order, briefs: Sequence[Brief]) -> Order:
+    """The order, with more to say."""
+    for brief in briefs:
+        order = replace(order, scalars={**order.scalars, **brief.scalars}, extra={**order.extra, **brief.extra})
+    return order
 
 
 def largest(grant: Grant) -> int:

@@ -178,8 +178,8 @@ class Part:
 
     ``learn`` is the only writer of the part's own note; ``asks`` names metrics that the part wants
     in every reply (``val_loss``, say), which the local work then measures; ``brief`` is what the part
-    tells a client with its order (a ratio, the server's control variate); ``tell`` is what the record
-    of a round says of the part's note.
+    tells a client with its order (a ratio, the server's control variate), ``together`` what it tells
+    each of a cohort once it is chosen; ``tell`` is what the record of a round says of the part's note.
     """
 
     asks: ClassVar[tuple[str, ...]] = ()
@@ -187,6 +187,10 @@ class Part:
     def brief(self, state: State, client: int, device: Device, model: Model, cover: Cover) -> Brief:
         """What the part tells a client that is sent ``cover``."""
         return Brief()
+
+    def together(self, state: State, cohort: Fleet) -> Mapping[int, Brief]:
+        """What the part tells those who start together of one another (a common deadline, a rank)."""
+        return {}
 
     def learn(self, note: Any, state: State, replies: Sequence[Reply], fleet: Fleet) -> Any:
         """The part's next note, from the replies of a round."""

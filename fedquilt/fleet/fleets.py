@@ -13,6 +13,7 @@ from .presence import Always, Availability, Stragglers, chance
 By = Literal["random", "size", "inverse-size"]
 
 ADRENO_630 = 727e9  # FLOP/s of the best device of FedLPS; its code's links are those of the profile phone-high
+LOOKS = 16  # into a stretch of the future
 LEVELS: Mapping[str, tuple[float, ...]] = {
     "low": (0.5, 1.0),
     "median": (0.25, 0.5, 1.0),
@@ -34,7 +35,8 @@ class Fleet:
 
     With ``levels`` each client's device is drawn again from them in every round.  ``present`` says
     when a client is there, ``dropout`` how likely a client that has started never answers,
-    ``away`` who is not there now: an order goes to nobody of them.
+    ``away`` who is not there now: an order goes to nobody of them.  ``round``, ``clock`` and ``key``
+    say when now is, where :meth:`now` made it.
     """
 
     devices: Mapping[int, Device]
@@ -44,6 +46,9 @@ class Fleet:
     dropout: float = 0.0
     stragglers: Stragglers = Stragglers()
     away: frozenset[int] = frozenset()
+    round: int = 0
+    clock: float = 0.0
+    key: Key | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout <= 1:
@@ -83,7 +88,15 @@ class Fleet:
         fleet = self.drawn(round, key)
         here = key.at("present")
         away = (i for i, d in fleet.devices.items() if not self.present(i, d, round, clock, here))
-        return replace(fleet, away=frozenset(away))
+        return replace(fleet, away=frozenset(away), round=round, clock=clock, key=key)
+
+    def outlook(self, client: int, after: float, until: float) -> float:
+        """The share of the time between so many seconds from now for which a client will be there (the next round)."""
+        if self.key is None:
+            return 1.0
+        device, here = self.devices[client], self.key.at("present")
+        times = (self.clock + after + (until - after) * i / LOOKS for i in range(LOOKS))
+        return sum(self.present(client, device, self.round + 1, t, here) for t in times) / LOOKS
 
     def wakes(self, clock: float, key: Key) -> float:
         """The first time, not before ``clock``, at which somebody may be there."""

@@ -27,9 +27,14 @@ from .fedyogi import fedyogi
 from .flrce import flrce
 from .heterofl import heterofl
 from .local import local
+from .oort import oort
 from .perfedavg import perfedavg
 from .pfedme import pfedme
+from .powerofchoice import powerofchoice
+from .pyramidfl import pyramidfl
+from .refl import refl
 from .scaffold import scaffold
+from .timelyfl import timelyfl
 
 _BUILDERS: tuple[Callable[..., Method], ...] = (
     local,
@@ -52,9 +57,14 @@ _BUILDERS: tuple[Callable[..., Method], ...] = (
     fedyogi,
     flrce,
     heterofl,
+    oort,
     perfedavg,
     pfedme,
+    powerofchoice,
+    pyramidfl,
+    refl,
     scaffold,
+    timelyfl,
 )
 
 METHODS: Mapping[str, Callable[..., Method]] = {b.__name__: recorded(b) for b in _BUILDERS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -11,7 +12,7 @@ from ..fit import SGD, Evaluate, Fit, Fitted, Scored, TaskLoss, Term
 from ..model import Model
 from ..norm import plain, sent
 from ..types import Client, Grant, Memory, Order, Part, Reply, Served, Serving, Work
-from .terms import Scaler
+from .terms import Scaler, SquaredLoss
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,9 @@ class Train(Part):
         """The request for a training from ``start``."""
         length = self.epochs.settings(client) if isinstance(self.epochs, Length) else {"epochs": self.epochs}
         anchor = {k: start[k] for k in client.model.trainable} if self.terms else {}
-        settings = {"key": client.key.at("train"), "terms": self.terms, "anchor": anchor} | length | more
+        watch = (SquaredLoss(),) if "rms_loss" in asked(order) else ()
+        given = {"key": client.key.at("train"), "terms": self.terms, "anchor": anchor, "watch": watch}
+        settings = given | length | more
         return Fit(
             client.model,
             client.task,
@@ -176,16 +179,29 @@ def personal(order: Order) -> bool:
 def measured(order: Order, client: Client, out: Fitted) -> Generator[Any, Any, dict[str, float]]:
     """The metrics of a reply: the training loss, and those that the server's parts ask for.
 
-    ``val_loss`` and ``val_accuracy`` are those of what training gave, ``train_accuracy`` too.
+    ``val_loss`` and ``val_accuracy`` are those of what training gave, ``train_accuracy`` too.  ``rms_loss`` is
+    the root of the mean squared loss of the samples trained on (the mean loss, where no training has watched it).
     """
     metrics = {"loss": out.loss}
-    asked = str(order.scalars.get("asks", "")).split(",")
+    wishes = asked(order)
+    if "rms_loss" in wishes:
+        seen = out.watched
+        metrics["rms_loss"] = (
+            math.sqrt(float(seen["loss_squared"] / seen["loss_count"].clamp(min=1)))
+            if "loss_count" in seen
+            else abs(out.loss)
+        )
     for split, data in (("val", client.val), ("train", client.train)):
-        wanted = [a for a in asked if a in (f"{split}_loss", f"{split}_accuracy")]
+        wanted = [a for a in wishes if a in (f"{split}_loss", f"{split}_accuracy")]
         if wanted:
-            seen: Scored = yield Evaluate(client.model, client.task, out.params, data, order.norm)
-            metrics |= {a: score_of(seen, a.removeprefix(f"{split}_")) for a in wanted}
+            scored: Scored = yield Evaluate(client.model, client.task, out.params, data, order.norm)
+            metrics |= {a: score_of(scored, a.removeprefix(f"{split}_")) for a in wanted}
     return metrics
+
+
+def asked(order: Order) -> list[str]:
+    """The metrics that the server's parts ask for."""
+    return str(order.scalars.get("asks", "")).split(",")
 
 
 def score_of(seen: Scored, name: str) -> float:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..cover import Cover, Params, put, take
-from ..fit import Gradient, Gradients
+from ..fit import Fitted, Gradient, Gradients
 from ..model import Model
 from ..types import Client, Grant, Order, Part, Served, Serving, Work
-from .local import answer, received, remember, section
+from .local import answer, measured, received, remember, section
 
 Ask = Generator[Gradient, Gradients, Gradients]
 
@@ -63,7 +63,8 @@ class Meta(Part):
                 g = {k: v - self.alpha * bend[k] for k, v in g.items()}
             w = along(w, g, -self.beta) | outer.statistics
             total += inner.loss / self.steps
-        return answer(order, client, put(whole, sub, w), {"loss": total}), remember()
+        metrics = yield from measured(order, client, Fitted(w, total, self.steps, 0))
+        return answer(order, client, put(whole, sub, w), metrics), remember()
 
     def _bend(self, order: Order, client: Client, w: Params, g: Params, t: int) -> Generator[Any, Any, Params]:
         """The Hessian at ``w`` times ``g``."""
@@ -118,7 +119,8 @@ class Moreau(Part):
                 total += got.loss / self.steps if k == 0 else 0.0
             far = {n: w[n] - own[n] for n in got.params}
             w = along(w, far, -self.eta * self.lam) | got.statistics
-        return answer(order, client, put(whole, sub, w), {"loss": total}), remember(own=own)
+        metrics = yield from measured(order, client, Fitted(w, total, self.steps, 0))
+        return answer(order, client, put(whole, sub, w), metrics), remember(own=own)
 
     def serve(self, order: Order, client: Client) -> Serving:
         """The client's personal model (what it would receive, before it has one)."""

@@ -66,6 +66,24 @@ class Deadline(Sync):
 
 
 @dataclass(frozen=True)
+class Carried(Sync):
+    """REFL's: a cohort as in :class:`Sync`, but what comes after the round's end counts in a later one.
+
+    Those who are still out count towards the next cohort, which is half as large as usual at least.
+    """
+
+    over: float = 1.3
+
+    keeps_late = True
+
+    def want(self, fleet: int, inflight: int) -> int:
+        """How many to start now, beside those that are still out."""
+        cohort = self._cohort(fleet)
+        usual = math.ceil(self.over * cohort - 1e-9)
+        return min(fleet, max(math.ceil(cohort / 2), usual - inflight))
+
+
+@dataclass(frozen=True)
 class Buffered(Part):
     """FedBuff (arXiv:2106.06639): ``busy`` clients always work, the server steps at every ``k``-th reply.
 
@@ -104,5 +122,6 @@ class Buffered(Part):
 SCHEDULES: Mapping[str, Callable[..., Sync | Deadline | Buffered]] = {
     "sync": Sync,
     "deadline": Deadline,
+    "carried": Carried,
     "buffered": Buffered,
 }

@@ -66,6 +66,26 @@ class Scaler(View):
         return {k: v / self.rate if k in self.names else v for k, v in params.items()}, {}
 
 
+@dataclass(frozen=True)
+class SquaredLoss(Watch):
+    """The squares of the samples' losses while they are trained on, and how many samples: Oort's statistics."""
+
+    def start(self, fit: Fit) -> Params:
+        """Nothing seen."""
+        return {k: torch.zeros((), dtype=torch.float64) for k in ("loss_squared", "loss_count")}
+
+    def see(self, s: Step) -> Params:
+        """The sums over a batch."""
+        each, weight = s.task.loss(s.out.logits, s.y)
+        weight = torch.ones_like(each) if weight is None else weight
+        weight = weight if s.weights is None else weight * s.weights
+        return {"loss_squared": (each.detach().square() * weight).sum(), "loss_count": weight.sum()}
+
+    def add(self, so_far: Params, seen: Params, grads: Params) -> Params:
+        """The sums with one batch more."""
+        return {k: v + seen[k] for k, v in so_far.items()}
+
+
 TERMS: Mapping[str, type[Term]] = {t.__name__: t for t in (TaskLoss, Proximal, SeenClasses)}
 VIEWS: Mapping[str, type[View]] = {v.__name__: v for v in (Scaler,)}
-WATCHES: Mapping[str, type[Watch]] = {}
+WATCHES: Mapping[str, type[Watch]] = {w.__name__: w for w in (SquaredLoss,)}

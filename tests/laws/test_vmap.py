@@ -17,7 +17,7 @@ from fedquilt.cover import Params
 from fedquilt.fit import Fit, Peer, Slices, Step, Term
 from fedquilt.key import Key
 from fedquilt.parts.personal import Blended
-from fedquilt.parts.terms import WATCHES, Proximal, Scaler, SeenClasses, TaskLoss
+from fedquilt.parts.terms import WATCHES, Proximal, Scaler, SeenClasses, SquaredLoss, TaskLoss
 from fedquilt.step import Held, Seen, begin, gradient, objective, training
 from fedquilt.types import Handle
 
@@ -71,6 +71,7 @@ STOCK: Mapping[str, Build] = {
     "TaskLoss": lambda name, key: {"loss": TaskLoss()},
     "Proximal": term(Proximal(0.3)),
     "SeenClasses": lambda name, key: {"loss": SeenClasses()},
+    "SquaredLoss": lambda name, key: {"watch": (SquaredLoss(),)},
     "Scaler": lambda name, key: {"view": Scaler.of(tiny(name), 0.4)},
     "Blended": lambda name, key: {"terms": (Blended(),), "extra": blend(name, key)},
 }
