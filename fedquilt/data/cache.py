@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -99,4 +100,5 @@ def _write(path: Path, raw: Raw) -> None:
         save_file(tensors, half, {"facts": json.dumps(facts), "digest": digest(tensors)})
         os.replace(half, path)
     except (OSError, SafetensorError):
-        half.unlink(missing_ok=True)
+        with suppress(OSError):
+            half.unlink(missing_ok=True)

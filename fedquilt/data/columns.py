@@ -42,15 +42,15 @@ def read(path: Path, entry: Entry) -> Columns:
     table = opened(path, file)
     x = column(table, entry.x, file)
     group = next((g for g in entry.group if all(c in table.column_names for c in g.split("+"))), "")
-    named = [texts(table, c, file) for c in group.split("+")] if group else []
+    named = [texts(table, c, file, entry.unnamed) for c in group.split("+")] if group else []
     owners = tuple("+".join(several) for several in zip(*named, strict=True))
     if entry.group and not group:
-        raise Corrupt(f"{file} has no column {' or '.join(entry.group)}; it has {', '.join(table.column_names)}")
+        raise Corrupt(f"{file} has no column {' or '.join(entry.group)}; it has {_named(table)}")
     y = labels(table, entry, file, owners)
     if not entry.length:
         return Columns(file, x, y, owners)
     if entry.length not in table.column_names:
-        raise Corrupt(f"{file} has no column {entry.length}; it has {', '.join(table.column_names)}")
+        raise Corrupt(f"{file} has no column {entry.length}; it has {_named(table)}")
     return Columns(file, x, y, owners, tuple(numbers(table.column(entry.length), file, entry.length).tolist()))
 
 
@@ -80,7 +80,13 @@ def column(table: Any, names: Sequence[str], file: str) -> Any:
                 return np.stack([numbers(table.column(w), file, w) for w in wanted], 1)
         elif name in table.column_names:
             return joined(table.column(name))
-    raise Corrupt(f"{file} has no column {' or '.join(names)}; it has {', '.join(table.column_names)}")
+    raise Corrupt(f"{file} has no column {' or '.join(names)}; it has {_named(table)}")
+
+
+def _named(table: Any) -> str:
+    """The names of the columns, or of some, where they are many."""
+    names = table.column_names
+    return ", ".join(names if len(names) <= 12 else [*names[:4], "...", *names[-4:]])
 
 
 def joined(column: Any) -> Any:
@@ -108,19 +114,19 @@ def hole(array: Any) -> int:
     return int(np.argmax(np.asarray(array.is_null())))
 
 
-def texts(table: Any, name: str, file: str) -> list[str]:
-    """A column of names or numbers, as texts."""
+def texts(table: Any, name: str, file: str, unnamed: str = "") -> list[str]:
+    """A column of names or numbers, as texts; a hole is ``unnamed``, or refused."""
     array = joined(table.column(name))
-    if array.null_count:
+    if array.null_count and not unnamed:
         raise Corrupt(f"{file}, row {hole(array)}: {name} is empty")
-    return [str(v) for v in array.to_pylist()]
+    return [unnamed if v is None else str(v) for v in array.to_pylist()]
 
 
 def labels(table: Any, entry: Entry, file: str, owners: Sequence[str]) -> Tensor:
     """The labels, from 0; one that is no class is refused."""
     name = next((y for y in entry.y if y in table.column_names), None)
     if name is None:
-        raise Corrupt(f"{file} has no column {' or '.join(entry.y)}; it has {', '.join(table.column_names)}")
+        raise Corrupt(f"{file} has no column {' or '.join(entry.y)}; it has {_named(table)}")
     found = numbers(table.column(name), file, name)
     if not np.issubdtype(found.dtype, np.integer):
         raise Corrupt(f"{file}: {name} is a column of whole numbers, not of {found.dtype}")

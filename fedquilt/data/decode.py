@@ -36,7 +36,8 @@ def decode(entry: Entry, files: Files, samples: Callable[[Columns, Entry], Tenso
             parts.append(columns)
             xs.append(samples(columns, entry))
             counts[columns.file] = len(columns.y)
-    tests = len(files[entry.splits[1]]) if len(entry.splits) > 1 and entry.splits[1] in files else 0
+    own_test = len(entry.splits) > 1 and not entry.pooled
+    tests = len(files.get(entry.splits[1], ())) if own_test else 0
     groups, owners = coded([o for c in parts for o in c.owners])
     return Raw(
         x=torch.cat(xs),
@@ -234,6 +235,7 @@ def windows(entry: Entry, files: Files, window: int, step: int) -> Raw:
             series.append(torch.full((len(one),), len(series)))
             counts[columns.file] += len(one)
     if not xs:
-        raise Corrupt(f"{files[entry.splits[0]][0].name} has no rows")
+        first = files[entry.splits[0]][0]
+        raise Corrupt(f"{first.parent.name}/{first.name} has no rows")
     codes, owners = coded(groups)
     return Raw(torch.cat(xs), torch.cat(ys), codes, torch.cat(series), owners, files=counts)

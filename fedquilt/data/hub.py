@@ -37,6 +37,8 @@ Files = Mapping[str, tuple[Path, ...]]  # of each split that is there, its files
 def find(name: str, entry: Entry, place: Place) -> Files:
     """The files of a data set: those of the folder, or else those that the hub gives."""
     root = place.path
+    if place.folder and root is not None and not root.is_dir():
+        raise Missing(f"there is no folder {root}, which data-dir names")
     if root is not None and (root / entry.folder).is_dir():
         found = within(root / entry.folder, entry)
         if entry.splits[0] not in found:
@@ -44,7 +46,7 @@ def find(name: str, entry: Entry, place: Place) -> Files:
         _sums(root / entry.folder, found)
         return found
     if not entry.hub:
-        raise Missing(f"{name} is not here; {_get(name, entry)}")
+        raise Missing(_absent(name, entry))
     found = within(_download(name, entry), entry)
     if entry.splits[0] not in found:
         raise Missing(f"{entry.hub} on the hub has no files of its split {entry.splits[0]!r}; {_get(name, entry)}")
@@ -71,7 +73,7 @@ def _download(name: str, entry: Entry) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
-        raise Missing(f"{name} is not here; {_get(name, entry)}") from None
+        raise Missing(_absent(name, entry)) from None
     prefix = f"{entry.config}/" if entry.config else ""
     patterns = [f"{prefix}*{split}*.{entry.ending}" for split in entry.splits]
     patterns += [f"{prefix}{split}/*.{entry.ending}" for split in entry.splits]
@@ -81,6 +83,12 @@ def _download(name: str, entry: Entry) -> Path:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise Missing(f"{name} could not be taken from the hub ({reason}); {_get(name, entry)}") from error
     return Path(said)
+
+
+def _absent(name: str, entry: Entry) -> str:
+    said = os.environ.get(VARIABLE, "")
+    where = f" ({VARIABLE} names {said}, which is no folder)" if said and not Path(said).expanduser().is_dir() else ""
+    return f"{name} is not here{where}; {_get(name, entry)}"
 
 
 def _get(name: str, entry: Entry) -> str:

@@ -23,8 +23,11 @@ def natural(groups: Tensor, n: int, key: Key, least: int = 10) -> list[Tensor]:
     sizes = torch.bincount(groups)
     fit = (sizes >= least).nonzero().flatten()
     if len(fit) < n:
-        there = f"{len(fit)} of {int((sizes > 0).sum())} natural owners have {least} samples or more"
-        raise ValueError(f"{there}: take at most {len(fit)} clients, or the partition 'groups' or 'iid'")
+        owners = int((sizes > 0).sum())
+        ways = [f"at most {len(fit)} clients"] * bool(len(fit)) + [f"a smaller least than {least}"] * (least > 1)
+        ways += ["the partition 'groups'"] * (n <= owners) + ["the partition 'iid'"]
+        there = f"{len(fit)} of {owners} natural owners have {least} samples or more, too few for {n} clients"
+        raise ValueError(f"{there}: take {', or '.join(ways)}")
     chosen = fit[key.at("owners").permutation(len(fit))[:n]]
     rows = groups.argsort(stable=True).split(sizes.tolist())
     return [rows[i] for i in chosen.sort().values.tolist()]

@@ -32,8 +32,10 @@ def shards(sides: Sides, n: int, key: Key, classes: int = 2, samples: int = 100)
     whole = [s for s in cut if len(s) == samples]
     if len(whole) < n * classes:
         most = len(whole) // classes
+        advice = f"at most {most} clients, or smaller shards" if most else "smaller shards"
         raise ValueError(
-            f"{len(whole)} shards of {samples} samples cannot give {n} clients {classes} each: at most {most}"
+            f"{len(train)} samples to train on make {len(whole)} shards of {samples}, too few to give {n} clients "
+            f"{classes} each: take {advice}"
         )
     drawn = key.at("shards").permutation(len(whole)).tolist()
     out = []

@@ -14,9 +14,10 @@ class Entry:
     where it is on the hub, ``get`` how to get it where it is not there.  ``splits`` are the names of
     its training and, if it has one, of its own test part.  ``x``, ``y`` and ``group`` are the columns
     that may hold samples, labels and natural owners: the first that is there counts; a group may be
-    of several columns, joined by ``+``.  Labels begin at ``first``; ``length`` is the column that says
-    how many moments a series has.  ``seen`` says whether this
-    program was ever run on the real files.
+    of several columns, joined by ``+``, and who has no name in them is called ``unnamed`` (where that is
+    empty, such a row is refused).  Labels begin at ``first``; ``length`` is the column that says how many
+    moments a series has.  With ``pooled`` the splits are one: all their rows are shared out.  ``seen``
+    says whether this program was ever run on the real files.
     """
 
     folder: str
@@ -32,8 +33,10 @@ class Entry:
     x: tuple[str, ...] = ("image",)
     y: tuple[str, ...] = ("label",)
     group: tuple[str, ...] = ()
+    unnamed: str = ""
     first: int = 0
     length: str = ""
+    pooled: bool = False
     seen: bool = False
 
 
@@ -115,6 +118,7 @@ TABLE: Mapping[str, Entry] = {
         config="v0.02",
         x=("audio",),
         group=("speaker_id",),
+        unnamed="noise",
     ),
     "tiny-imagenet": Entry(
         "tiny-imagenet",
@@ -136,6 +140,7 @@ TABLE: Mapping[str, Entry] = {
         y=("target",),
         group=("subject_id",),
         first=1,
+        pooled=True,
     ),
     "spar": Entry(
         "spar",
@@ -165,7 +170,7 @@ TABLE: Mapping[str, Entry] = {
         (10,),
         10_000,
         "as LEAF's, BSD 2-clause; the comments are their writers'",
-        get="run LEAF's data/reddit and put its train.json there (and test.json, if it made one)",
+        get="write it by LEAF's data/reddit",
         splits=("train",),
         ending="json",
     ),

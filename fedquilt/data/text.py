@@ -74,7 +74,7 @@ def comments(paths: Sequence[Path], length: int, vocabulary: int) -> Raw:
         owners.append(user)
         files[file] += 1
     if not rows:
-        raise Corrupt(f"{paths[0].name} holds no comment")
+        raise Corrupt(f"{paths[0].parent.name}/{paths[0].name} holds no comment")
     both = torch.tensor(rows)
     names = sorted(set(owners))
     at = {o: i for i, o in enumerate(names)}
