@@ -64,6 +64,7 @@ def app(words: Sequence[str]) -> tuple[App, list[str]]:
     sharing = [f for f in flags(()) if f.name in SHARING] if "partition" in words else []
     made.command(taking(partition, sharing, False))
     made.command(export)
+    made.command(board)
     made.command(doctor)
     return made, tidy(words, methods)
 
@@ -241,6 +242,19 @@ def export(
     from .take import take
 
     return take(folder, client, to, json)
+
+
+def board(
+    folder: Annotated[Path, Parameter(help="where the runs are")] = Path("runs"),
+    /,
+    *,
+    every: Annotated[float, Parameter(group=WORK, help="look again after so many seconds")] = 1.0,
+    json: Json = False,
+) -> int:
+    """Watch the runs in a folder: their state, progress, accuracy and costs; in a terminal, live."""
+    from .board import board as do
+
+    return do(folder, every, json)
 
 
 def doctor(*, json: Json = False) -> int:

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..history import summary
-
-COSTS = ("down", "up", "flops", "joules", "seconds")
+from ..history import COSTS, summary
 
 
 class Tail:
