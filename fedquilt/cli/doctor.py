@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,7 @@ from ..words import amount
 from .tables import console, print_json, table
 
 CORE = ("torch", "numpy", "scikit-learn", "scipy", "pydantic", "cyclopts", "rich", "safetensors", "psutil")
-EXTRAS = {
-    "flower": ("flwr",),
-    "data": ("datasets", "flwr-datasets", "pillow"),
-    "report": ("altair", "vl-convert-python", "matplotlib", "pyarrow", "duckdb"),
-    "track": ("tensorboard", "mlflow-skinny", "wandb"),
-    "dp": ("opacus", "dp-accounting"),
-    "gpu": ("nvidia-ml-py",),
-    "board": ("textual",),
-    "onnx": ("onnx", "onnxscript"),
-}
+OURS = ("test", "test-all", "demo", "docs", "bench")  # extras that are for work on the project itself
 
 
 def doctor(as_json: bool) -> int:
@@ -62,13 +54,28 @@ def examined() -> tuple[dict[str, Any], list[str]]:
         "disk": f"{amount(shutil.disk_usage('.').free, 'B')} free here",
         "versions": {name: _version(name) for name in CORE},
         "gpu": _gpu(),
+        "flower": _flower(),
         "data folder": _data(faults),
     }
     faults += [f"{name} is not installed" for name, v in said["versions"].items() if v == "missing"]
     if not os.access(".", os.W_OK):
         faults.append("this folder cannot be written to: runs are kept in ./runs, or where --out says")
-    said["extras"] = {extra: _extra(names) for extra, names in EXTRAS.items()}
+    said["extras"] = {extra: _extra(names) for extra, names in extras().items()}
     return said, faults
+
+
+def extras() -> dict[str, tuple[str, ...]]:
+    """The packages that each extra installs, as the installed project's own metadata say."""
+    try:
+        lines = requires("fedquilt") or []
+    except PackageNotFoundError:  # imported from a folder
+        lines = []
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        name, extra = re.match(r"[\w.-]+", line), re.search(r"""extra == ['"]([\w-]+)['"]""", line)
+        if name and extra and extra[1] not in OURS and name[0] != "fedquilt":
+            found.setdefault(extra[1], []).append(name[0])
+    return {extra: tuple(names) for extra, names in sorted(found.items())}
 
 
 def _version(name: str) -> str:
@@ -93,6 +100,11 @@ def _gpu() -> str:
     if not torch.cuda.is_available():
         return "none that torch can use (none is needed)"
     return ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+
+
+def _flower() -> str:
+    found = _version("flwr")
+    return f"flwr {found}" if found != "missing" else "not installed: pip install 'fedquilt[flower]'"
 
 
 def _data(faults: list[str]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import json
+import tomllib
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +97,8 @@ def test_what_a_run_trains_on_is_what_the_partition_showed(call: Call) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_plot_is_drawn_or_says_what_it_needs(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib")
     assert call("partition", "digits", "--clients", "4", "--plot", "p.svg").code == 0
     assert "<svg" in Path("p.svg").read_text()
     assert "cannot be written" in sentence(call("partition", "digits", "--clients", "4", "--plot", "p.doc"))
@@ -118,7 +120,19 @@ def test_doctor_examines_and_finds_a_wrong_data_folder(call: Call, monkeypatch: 
     monkeypatch.delenv("FEDQUILT_DATA", raising=False)
     said = call("doctor", "--json")
     assert said.code == 0 and said.json["versions"]["torch"] and not said.json["faults"]
-    assert set(said.json["extras"]) == set(doctor.EXTRAS)
+    assert {"flower", "gpu", "disk", "cores", "memory", "data folder"} <= said.json.keys()
+    assert "torch" in call("doctor").out
     monkeypatch.setenv("FEDQUILT_DATA", "nowhere")
     said = call("doctor")
     assert said.code == 1 and "nowhere, which is no folder" in said.out
+
+
+def test_doctor_knows_the_extras_by_the_projects_own_metadata(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    lines = [f'{need}; extra == "{extra}"' for extra, needs in told.items() for need in needs]
+    monkeypatch.setattr(doctor, "requires", lambda name: lines)
+    assert doctor.extras().keys() == told.keys() - {*doctor.OURS, "track"}  # which is made of others
+    assert doctor.extras()["board"] == ("textual",) and "sqlalchemy" in doctor.extras()["mlflow"]
+    assert call("doctor", "--json").json["extras"]["board"].startswith(f"textual {version('textual')}")
+    monkeypatch.setattr(doctor, "requires", lambda name: None)
+    assert doctor.extras() == {}
