@@ -9,10 +9,15 @@ A sub-model is exported at its own shape.  Nothing is pickled: tensors are safet
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+import logging
+import warnings
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as tensors_as_bytes
 from torch import Tensor, nn
@@ -34,12 +39,17 @@ from .store import OnDisk, RunFolder, files
 from .types import Client, Local, Order, Served, State
 
 FORMAT = 1
-SPEC, TENSORS = "spec.json", "model.safetensors"
+SPEC, TENSORS, ONNX = "spec.json", "model.safetensors", "model.onnx"
 
 
-def export(run: Path | str, client: int | str = "global", to: Path | str | None = None) -> Path:
-    """Write the model of a client (or ``global``) of the run in a folder, as it is after the last round done."""
+def export(run: Path | str, client: int | str = "global", to: Path | str | None = None, onnx: bool = False) -> Path:
+    """Write the model of a client (or ``global``) of the run in a folder, as it is after the last round done.
+
+    With ``onnx`` there is ``model.onnx`` beside it, for a batch of any size.
+    """
     source = Path(run)
+    if onnx:
+        onnx_is_here()
     prepared = prepare(Run.of(settings_of(source), f"the run in {source}"), OnDisk(source / "memory"))
     with RunFolder(source) as folder:
         found = folder.load()
@@ -49,6 +59,8 @@ def export(run: Path | str, client: int | str = "global", to: Path | str | None 
         served = serve(prepared, state, client)
     if not served.model.spec:
         raise BadSetting("a net that was made in Python has no name that builds it again: save its tensors yourself")
+    if onnx and not NORMS[served.norm].running:
+        raise BadSetting("a net that normalises by the batch at hand has no fixed graph: no ONNX can be made of it")
     who = "global" if client == "global" else f"client-{client}"
     out = source / "export" / who if to is None else Path(to)
     spec = {
@@ -65,7 +77,41 @@ def export(run: Path | str, client: int | str = "global", to: Path | str | None 
     files.make_folder(out)
     files.replace(out / TENSORS, tensors_as_bytes({k: v.contiguous() for k, v in served.params.items()}))
     files.replace(out / SPEC, json.dumps(spec, indent=2).encode())
+    if onnx:
+        data = prepared.data.data
+        _write_onnx(out, data.prepare(data.x[:2]))
     return out
+
+
+def onnx_is_here() -> None:
+    """Refuse ONNX where what it needs is not installed."""
+    missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
+    if missing:
+        raise BadSetting(f"ONNX needs {' and '.join(missing)}: pip install 'fedquilt[onnx]'", "onnx")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """What the exporter says about itself is not for the person who exports."""
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _write_onnx(folder: Path, x: Tensor) -> None:
+    """The exported model once more, as a graph that other runtimes read; ``x`` are samples of its input."""
+    _, _, net = load(folder)
+    batch = ({0: torch.export.Dim("batch")},)
+    with quiet():
+        program = torch.onnx.export(
+            net, (x,), input_names=["x"], output_names=["logits"], dynamic_shapes=batch, dynamo=True, verbose=False
+        )
+    assert program is not None
+    program.save(str(folder / ONNX))
 
 
 def serve(prepared: Prepared, state: State, client: int | str) -> Served:

@@ -230,6 +230,7 @@ def export(
     *,
     client: Annotated[str, Parameter(help="a client's number, or global")] = "global",
     to: Annotated[Path | None, Parameter(help="where to; by default inside the run's folder")] = None,
+    onnx: Annotated[bool, Parameter(help="as an ONNX graph too", negative=())] = False,
     json: Json = False,
 ) -> int:
     """Take a trained model out of a run: a sub-model at its own shape, ready for `fedquilt.load`.
@@ -241,7 +242,7 @@ def export(
     """
     from .take import take
 
-    return take(folder, client, to, json)
+    return take(folder, client, to, onnx, json)
 
 
 def board(

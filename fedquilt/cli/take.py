@@ -11,12 +11,12 @@ from ..store import StoreError
 from .tables import print_json
 
 
-def take(folder: Path, client: str, to: Path | None, as_json: bool) -> int:
+def take(folder: Path, client: str, to: Path | None, onnx: bool, as_json: bool) -> int:
     """Export and say where to, and how to load it."""
     if client != "global" and not client.isdecimal():
         raise BadSetting(f"--client is a client's number, or global, not {client!r}", "client")
     try:
-        out = export(folder, client if client == "global" else int(client), to)
+        out = export(folder, client if client == "global" else int(client), to, onnx)
     except StoreError as error:
         raise BadSetting(str(error)) from error
     spec = json.loads((out / SPEC).read_text())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import tomllib
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,38 @@ def test_what_cannot_be_exported_or_loaded_is_refused(call: Call) -> None:
     assert "holds no run" in sentence(call("export", "nowhere"))
     with pytest.raises(BadSetting, match="holds no exported model"):
         fedquilt.load("nowhere")
+
+
+def test_without_its_packages_onnx_is_refused(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("fedquilt.export"), "find_spec", lambda name: None)
+    assert "pip install 'fedquilt[onnx]'" in sentence(call("export", "r", "--onnx"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["cnn:conv=8,8", "mlp:hidden=8", "convnet", "resnet18", "vit:patch=2"])
+def test_an_onnx_graph_gives_what_the_net_gives(model: str, call: Call) -> None:
+    import onnxruntime
+
+    words = ["--clients", "5", "--rounds", "1", "--epochs", "1", "--fraction", "0.4", "--model", model]
+    assert call("run", "heterofl", *words, "--out", "r", "--quiet").code == 0
+    sizes = set()
+    for who in ("global", "0", "1"):
+        said = call("export", "r", "--client", who, "--onnx")
+        assert said.code == 0 and not said.err, said.err
+        folder = Path("r/export") / (who if who == "global" else f"client-{who}")
+        _, params, net = fedquilt.load(folder)
+        sizes.add(sum(p.numel() for p in params.values()))
+        session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
+        for x in (load("digits").x[:5], load("digits").x[:1]):
+            (told,) = session.run(None, {"x": x.numpy()})
+            assert torch.allclose(torch.from_numpy(told), net(x), atol=1e-5)
+    assert len(sizes) > 1, "a client of its own shape"
+
+
+@pytest.mark.slow
+def test_a_net_that_goes_by_the_batch_has_no_onnx_graph(call: Call) -> None:
+    call("run", "fedavg", *SMALL, "--norm", "batch", "--out", "r", "--quiet")
+    assert "no fixed graph" in sentence(call("export", "r", "--onnx"))
 
 
 def test_a_partition_is_told_by_client_and_class(call: Call) -> None:
