@@ -13,8 +13,7 @@ import pytest
 
 import fedquilt
 from fedquilt import log
-from fedquilt.drive.score import summary
-from fedquilt.history import Result
+from fedquilt.history import Result, summary
 from fedquilt.run import Run
 
 from ..cli.test_run import interrupt_after
