@@ -16,6 +16,7 @@ from .fedavg import fedavg
 from .fedbn import fedbn
 from .fedbuff import fedbuff
 from .fedcom import fedcom
+from .fedcomgate import fedcomgate
 from .feddrop import feddrop
 from .feddyn import feddyn
 from .fedper import fedper
@@ -48,6 +49,7 @@ _BUILDERS: tuple[Callable[..., Method], ...] = (
     fedbn,
     fedbuff,
     fedcom,
+    fedcomgate,
     feddrop,
     feddyn,
     fedper,

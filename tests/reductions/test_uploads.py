@@ -7,9 +7,11 @@ import torch
 
 from fedquilt import codec
 from fedquilt.codec import TopK, Uniform
+from fedquilt.drive.sim import Now, Simulator
 from fedquilt.drive.wire import decode_reply
 from fedquilt.methods import METHODS
 from fedquilt.parts.codecs import Coded
+from fedquilt.parts.schedule import Sync
 
 from ..world import play, replace, small, world
 from .test_core import bits_of, end
@@ -79,3 +81,62 @@ def test_any_method_can_send_in_a_code() -> None:
     _, whole = play(world(plain, "cnn"), 2)
     assert sum(c["up"] for c in told[0].clients) < 0.6 * sum(c["up"] for c in whole[0].clients)
     assert now.state.round == 2 and codec.codec_of("uniform") == Uniform(8)
+
+
+# ---- fedcomgate
+def drift(sim: Simulator, now: Now, name: str = "drift") -> list[dict[str, torch.Tensor]]:
+    kept = [sim.site.memories.load(i, now.state.versions[i]).tensors for i in range(len(sim.fleet))]
+    return [{k.removeprefix(name + "/"): v for k, v in m.items() if k.startswith(name + "/")} for m in kept]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_fedcomgate_before_it_has_a_correction_is_fedcom(family: str) -> None:
+    gate, com = (world(small(METHODS[n]), family) for n in ("fedcomgate", "fedcom"))
+    (a, _), (b, _) = play(gate, 1), play(com, 1)
+    assert bits_of(a) == bits_of(b) and not any(drift(gate, a))
+    (a, _), (b, _) = play(gate, 1, a), play(com, 1, b)
+    assert bits_of(a) != bits_of(b)
+
+
+def test_a_client_alone_needs_no_correction() -> None:
+    gate, com = (world(small(METHODS[n]), "cnn", clients=1) for n in ("fedcomgate", "fedcom"))
+    (a, _), (b, _) = play(gate, 3), play(com, 3)
+    [own] = drift(gate, a)
+    assert own and not any(v.any() for v in own.values()) and bits_of(a) == bits_of(b)
+
+
+def test_with_everybody_the_corrections_add_up_to_zero() -> None:
+    sim = world(small(METHODS["fedcomgate"]), "cnn-group")
+    now, _ = play(sim, 4)
+    every = drift(sim, now)
+    for k in sim.model.trainable:
+        size = max(float(d[k].abs().max()) for d in every)
+        assert size > 0 and torch.stack([d[k] for d in every]).sum(0).abs().max() < 1e-4 * size + 1e-6
+
+
+def test_the_correction_by_hand() -> None:
+    """Two clients, two rounds: half the gap of what they sent, over steps times the learning rate."""
+    sim = world(small(METHODS["fedcomgate"], codec="qsgd:16"), "mlp", clients=2)
+    now, _ = play(sim, 1)
+    first = drift(sim, now, "told")
+    now, told = play(sim, 1, now)
+    second = drift(sim, now)
+    paid = told[0].clients[0]["steps"] * 0.05
+    for k in sim.model.trainable:
+        gap = (first[1][k] - first[0][k]) / 2 / paid
+        assert torch.allclose(second[0][k], gap, atol=1e-5) and torch.allclose(second[1][k], -gap, atol=1e-5)
+
+
+def test_who_did_not_take_part_keeps_its_correction() -> None:
+    sim = world(replace(small(METHODS["fedcomgate"]), schedule=Sync(0.4)), "mlp")
+    now, seen = sim.begin(), set[int]()
+    for _ in range(6):
+        note = now.state.notes.get("merge") or {"rounds": {}, "last": {}}
+        assert set(note["rounds"]) == {str(t) for t in note["last"].values()}, "no more is held than somebody needs"
+        orders = sim.method.plan(now.state, sim.fleet, sim.model, sim.key, (), sim.run)
+        assert all(bool(o.extra) == (o.client in seen) for o in orders)
+        seen |= {o.client for o in orders}
+        before = now
+        now, _ = play(sim, 1, now)
+        idle = set(range(5)) - {o.client for o in orders}
+        assert all(now.state.versions.get(i) == before.state.versions.get(i) for i in idle)
