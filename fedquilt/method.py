@@ -61,13 +61,14 @@ class Method:
 
     def begin(self, model: Model, fleet: Fleet) -> State:
         """The server before the first round."""
-        return State(0, held(model.params(), model, self.norm, fleet.widths))
+        widths = {v for w in fleet.widths for v in (w, *self.send.widths(w))}
+        return State(0, held(model.params(), model, self.norm, sorted(widths)))
 
     def order(self, state: State, client: int, fleet: Fleet, model: Model, key: Key, run: str = "") -> Order:
         """What this client is sent in this round (``key`` is the run's)."""
         device = fleet.devices[client]
         sub = self.send(state, client, device, model, key.at(state.round, "send", client))
-        cover = travelling(sub, model, self.norm, [device.width])
+        cover = travelling(sub, model, self.norm, self.send.widths(device.width))
         params = take(dict(state.params), cover)
         grant = self.local.grant(cover, model)
         grant = replace(

@@ -23,6 +23,9 @@ class Task(Protocol):
     def loss(self, out: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         """One loss a sample, and what each sample weighs (None: all the same)."""
 
+    def divergence(self, out: Tensor, teacher: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        """How far an output is from a teacher's: one number a sample, and what each weighs."""
+
     def tally(self, out: Tensor, y: Tensor) -> Tally:
         """Sums over a batch; adding two gives that of both batches."""
 
@@ -39,6 +42,11 @@ def _mean_loss(tally: Tally) -> float:
     return float(tally["loss"] / tally["n"].clamp(min=1))
 
 
+def _kl(out: Tensor, teacher: Tensor) -> Tensor:
+    """KL(teacher, out) over the last axis, by hand: aten's has no batching rule."""
+    return (teacher.softmax(-1) * (teacher.log_softmax(-1) - out.log_softmax(-1))).sum(-1)
+
+
 @dataclass(frozen=True)
 class Classification:
     """One of ``classes``: cross-entropy; accuracy, macro-F1, and accuracy of each class."""
@@ -48,6 +56,10 @@ class Classification:
     def loss(self, out: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         """Cross-entropy of each sample."""
         return F.cross_entropy(out, y, reduction="none"), None
+
+    def divergence(self, out: Tensor, teacher: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The Kullback-Leibler divergence of each sample."""
+        return _kl(out, teacher), None
 
     def tally(self, out: Tensor, y: Tensor) -> Tally:
         """Loss, count and confusion (true class by predicted class)."""
@@ -93,6 +105,10 @@ class Regression:
         """Half the squared error of each sample, summed over its targets."""
         return _gap(out, y).pow(2).sum(1) / 2, None
 
+    def divergence(self, out: Tensor, teacher: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Half the squared distance of each sample."""
+        return self.loss(out, teacher.reshape(y.shape))
+
     def tally(self, out: Tensor, y: Tensor) -> Tally:
         """Sums of loss, squared and absolute error."""
         gap = _gap(out.double(), y.double())
@@ -133,6 +149,12 @@ class NextToken:
         each = F.cross_entropy(out.transpose(1, 2), y, reduction="none")
         weight = scored.sum(1).to(out.dtype)
         return torch.where(scored, each, 0.0).sum(1) / weight.clamp(min=1), weight
+
+    def divergence(self, out: Tensor, teacher: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The mean Kullback-Leibler divergence over the scored tokens of each sample, and how many those are."""
+        scored = self._scored(y)
+        weight = scored.sum(1).to(out.dtype)
+        return torch.where(scored, _kl(out, teacher), 0.0).sum(1) / weight.clamp(min=1), weight
 
     def tally(self, out: Tensor, y: Tensor) -> Tally:
         """Loss, hits and count over the scored tokens."""

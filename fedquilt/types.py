@@ -192,6 +192,10 @@ class Part:
         """What the part tells those who start together of one another (a common deadline, a rank)."""
         return {}
 
+    def widths(self, width: float) -> tuple[float, ...]:
+        """The widths whose own statistics a device of ``width`` is sent (where there is one set a width)."""
+        return (width,)
+
     def learn(self, note: Any, state: State, replies: Sequence[Reply], fleet: Fleet) -> Any:
         """The part's next note, from the replies of a round."""
         return note
@@ -212,6 +216,7 @@ class Send(Protocol):
     """Which part of the model goes down to a device."""
 
     def __call__(self, state: State, client: int, device: Device, model: Model, key: Key) -> Cover: ...
+    def widths(self, width: float) -> tuple[float, ...]: ...
     def learn(self, note: Any, state: State, replies: Sequence[Reply], fleet: Fleet) -> Any: ...
 
 

@@ -25,6 +25,7 @@ from .fedrep import fedrep
 from .fedrolex import fedrolex
 from .fedspu import fedspu
 from .fedyogi import fedyogi
+from .fjord import fjord
 from .flrce import flrce
 from .heterofl import heterofl
 from .local import local
@@ -57,6 +58,7 @@ _BUILDERS: tuple[Callable[..., Method], ...] = (
     fedrolex,
     fedspu,
     fedyogi,
+    fjord,
     flrce,
     heterofl,
     oort,

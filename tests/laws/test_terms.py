@@ -26,6 +26,7 @@ from fedquilt.parts.local import Length, Train
 from fedquilt.parts.send import Ordered
 from fedquilt.parts.terms import WATCHES, Proximal, SeenClasses
 from fedquilt.step import Seen, begin, gradient, training
+from fedquilt.task import Classification, NextToken, Regression, Task
 from fedquilt.types import Local, Memory
 
 from ..engine.tiny import KEY, client, drive, engine, fit, samples, task, tiny, weights
@@ -44,7 +45,10 @@ def at(f: Fit, moving: Params | None = None, n: int = 6) -> tuple[Params, Seen]:
 STOPPED = {"Blended": "+"}  # where the gradient is stopped on purpose, only what has this prefix is the slope
 
 
-@pytest.mark.parametrize("case", [c for c in STOCK if c not in WATCHES])
+TAUGHT = ("SelfDistil",)  # the teacher is cut off: the slope of what it says is not theirs
+
+
+@pytest.mark.parametrize("case", [c for c in STOCK if c not in (*WATCHES, *TAUGHT)])
 @pytest.mark.parametrize("name", ["mlp", "cnn-group", "lstm"])
 def test_the_gradient_is_that_of_finite_differences(name: str, case: str) -> None:
     f = requests(name, STOCK[case])[0]
@@ -57,6 +61,30 @@ def test_the_gradient_is_that_of_finite_differences(name: str, case: str) -> Non
         ahead, behind = (at(f, p)[1].total for p in sides)
         slope = torch.stack([(grads[k] * along[k]).sum() for k in names]).sum()
         assert torch.allclose((ahead - behind) / 2e-6, slope, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"), [(Classification(5), (4, 5)), (NextToken(5, (0,)), (4, 3, 5)), (Regression(), (4, 2))]
+)
+def test_a_divergence_is_least_where_both_agree_and_has_the_slope_of_finite_differences(
+    kind: Task, shape: tuple[int, ...]
+) -> None:
+    out, teacher, along = (torch.randn(shape, generator=KEY.at(w).torch()).double() for w in "abc")
+    y = torch.randn(shape) if isinstance(kind, Regression) else torch.arange(out[..., 0].numel()).view(shape[:-1]) % 5
+
+    def far(x: Tensor) -> Tensor:
+        each, weight = kind.divergence(x, teacher, y)
+        return (each * (1 if weight is None else weight)).sum()
+
+    leaf = out.clone().requires_grad_()
+    [slope] = torch.autograd.grad(far(leaf), leaf)
+    assert torch.allclose((far(out + 1e-6 * along) - far(out - 1e-6 * along)) / 2e-6, (slope * along).sum(), rtol=1e-6)
+    leaf = teacher.clone().requires_grad_()
+    [slope] = torch.autograd.grad(far(leaf), leaf)
+    assert far(teacher).abs() < 1e-12 and slope.abs().max() < 1e-12 and far(out) > 0
+    if isinstance(kind, Classification):
+        want = torch.nn.functional.kl_div(out.log_softmax(1), teacher.softmax(1), reduction="sum")
+        assert torch.allclose(far(out), want)
 
 
 def test_the_proximal_term_is_nothing_at_the_anchor_and_pulls_towards_it() -> None:

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from fedquilt.cover import Params
 from fedquilt.fit import Fit, Peer, Slices, Step, Term
 from fedquilt.key import Key
+from fedquilt.parts.distil import SelfDistil
 from fedquilt.parts.personal import Blended
 from fedquilt.parts.terms import WATCHES, Proximal, Scaler, SeenClasses, SquaredLoss, TaskLoss
 from fedquilt.step import Held, Seen, begin, gradient, objective, training
@@ -23,7 +24,6 @@ from fedquilt.types import Handle
 
 from ..engine.tiny import KEY, close, samples, task, tiny, weights
 from ..spikes.test_fedlps_trained_scores import Importance, Units
-from ..spikes.test_fjord_width_per_step import SelfDistil
 from ..spikes.test_mpfl_two_nets import Attention, Distil, PeerLoss
 from ..spikes.test_prunefl_squared_gradients import Powers, prunable
 
@@ -73,10 +73,10 @@ STOCK: Mapping[str, Build] = {
     "SeenClasses": lambda name, key: {"loss": SeenClasses()},
     "SquaredLoss": lambda name, key: {"watch": (SquaredLoss(),)},
     "Scaler": lambda name, key: {"view": Scaler.of(tiny(name), 0.4)},
+    "SelfDistil": sliced,
     "Blended": lambda name, key: {"terms": (Blended(),), "extra": blend(name, key)},
 }
 SPIKES: Mapping[str, Build] = {
-    "SelfDistil": sliced,
     "Units, Importance": scores,
     "Powers": lambda name, key: {"watch": (Powers(prunable(tiny(name)), 2),)},
     "Attention, Distil, PeerLoss": lambda name, key: {
@@ -85,7 +85,7 @@ SPIKES: Mapping[str, Build] = {
     },
 }
 PARTS = {**STOCK, **SPIKES}
-ONLY = {"SelfDistil": ("mlp", "cnn", "resnet"), "Attention, Distil, PeerLoss": ("cnn", "cnn-group")}
+ONLY = {"SelfDistil": ("mlp", "cnn", "resnet", "lstm"), "Attention, Distil, PeerLoss": ("cnn", "cnn-group")}
 CASES = [(name, case) for case in PARTS for name in ONLY.get(case, NETS)]
 
 

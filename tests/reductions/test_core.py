@@ -40,9 +40,9 @@ def counted(patch: pytest.MonkeyPatch, thing: type) -> list[int]:
     return calls
 
 
-def end(name: str, family: str, widths: tuple[float, ...] = (1.0,), norm: str = "shared", **given: Any) -> Now:
+def end(name: str, family: str, tiers: tuple[float, ...] = (1.0,), norm: str = "shared", **given: Any) -> Now:
     method = replace(small(METHODS[name], **given), norm=norm)
-    return play(world(method, family, widths=widths), ROUNDS)[0]
+    return play(world(method, family, widths=tiers), ROUNDS)[0]
 
 
 @families

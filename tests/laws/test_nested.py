@@ -1,95 +1,23 @@
-"""FjORD (Horvath et al., NeurIPS 2021): a width for every local step, each with its statistics; self-distillation."""
+"""FjORD's local work: a width for every local step, each with its statistics; self-distillation."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 from torch.func import functional_call
 
-from fedquilt.cover import Cover, count_units, take
-from fedquilt.fit import SGD, Fit, Fitted, Slices, Step, Term
+from fedquilt.cover import count_units, take
+from fedquilt.fit import SGD, Fit
 from fedquilt.fleet import Device
-from fedquilt.key import Key
-from fedquilt.model import Model
-from fedquilt.norm import at_width, held, plain, travelling
+from fedquilt.norm import held, plain, travelling
 from fedquilt.parts.local import Train
-from fedquilt.types import Client, Grant, Memory, Order, Part, Reply, Served
+from fedquilt.parts.nested import Nested
+from fedquilt.types import Client, Order, Reply
 
 from ..engine.tiny import HEAVY, KEY, client, drive, engine, order, same, samples, task, tiny, weights
-
-
-# ---- the piece
-def divergence(said: Tensor, teacher: Tensor) -> Tensor:
-    """KL(teacher, said) of each sample, by hand: aten's has no batching rule."""
-    return (teacher.softmax(1) * (teacher.log_softmax(1) - said.log_softmax(1))).sum(1)
-
-
-@dataclass(frozen=True)
-class SelfDistil(Term):
-    """The loss of the widest slice, and a pull of the drawn one towards what the widest says."""
-
-    alpha: float = 1.0
-
-    def __call__(self, s: Step) -> Tensor:
-        assert s.beside is not None
-        teacher = s.beside.logits
-        own = s.mean(*s.task.loss(teacher, s.y))
-        return own + self.alpha * s.mean(divergence(s.out.logits, teacher.detach()))
-
-
-@dataclass(frozen=True)
-class Fjord(Part):
-    """Trains the piece of its tier, a slice of it at a time."""
-
-    widths: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 1.0)
-    optim: SGD = SGD()
-    epochs: int = 1
-    batch: int = 4
-    distil: float | None = None
-
-    def grant(self, cover: Cover, model: Model) -> Grant:
-        return Grant(cover)
-
-    def slices(self, model: Model, start: dict[str, Tensor], tier: float, key: Key) -> Slices:
-        """Each width up to the tier as a slice of the tier's piece, with statistics of its own."""
-        allowed = [w for w in self.widths if w <= tier + 1e-9]
-        covers = []
-        for w in allowed:
-            names = {k: at_width(k, w) if k in model.statistics else k for k in model.shapes}
-            units = {g: torch.arange(count_units(w, n)) for g, n in model.groups.items()}
-            cut = Cover.units({k: tuple(start[name].shape) for k, name in names.items()}, model.axes, units)
-            covers.append(Cover({names[k]: s for k, s in cut.spans.items()}))
-        beside = len(allowed) - 1 if self.distil is not None else None
-        return Slices(tuple(covers), key, tuple(at_width("", w) for w in allowed), beside)
-
-    def __call__(self, order: Order, client: Client) -> Any:
-        slices = self.slices(client.model, order.params, client.device.width, client.key)
-        distil = {"terms": (SelfDistil(self.distil),), "main": 1 - self.distil} if self.distil is not None else {}
-        out: Fitted = yield Fit(
-            client.model,
-            client.task,
-            order.params,
-            client.train,
-            client.key,
-            self.optim.at(order.round),
-            self.epochs,
-            batch=self.batch,
-            norm=order.norm,
-            slices=slices,
-            **distil,  # type: ignore[arg-type]
-        )
-        metrics = {"loss": out.loss}
-        return Reply(0, order.round, out.params, order.cover, float(client.counts["train"]), metrics), Memory()
-
-    def serve(self, order: Order, client: Client) -> Any:
-        return Served(client.model, plain(order.params, client.device.width), order.norm)
-        yield
-
 
 # ---- its invariants
 WIDTHS = (0.4, 0.6, 1.0)
@@ -102,7 +30,16 @@ def sent(tier: float, widths: tuple[float, ...] = WIDTHS, name: str = "cnn") -> 
     return order(take(server, cover), cover, "per-width"), client(m, task(name), Device(width=tier))
 
 
-def work(local: Fjord, o: Order, c: Client) -> tuple[Reply, Fit]:
+SLOW = SGD()
+
+
+def fjord(
+    widths: tuple[float, ...], optim: SGD = SLOW, epochs: int = 1, batch: int = 4, distil: float | None = None
+) -> Nested:
+    return Nested(Train(optim, epochs, batch), widths, distil)
+
+
+def work(local: Nested, o: Order, c: Client) -> tuple[Reply, Fit]:
     run = engine("cnn")
     reply, _ = drive(run, local(o, c))
     return reply, run.asked[0]  # type: ignore[return-value]
@@ -111,7 +48,7 @@ def work(local: Fjord, o: Order, c: Client) -> tuple[Reply, Fit]:
 def test_every_width_up_to_the_tier_is_drawn_and_no_other() -> None:
     for tier, allowed in ((0.4, 1), (0.6, 2), (1.0, 3)):
         o, c = sent(tier)
-        s = Fjord(WIDTHS).slices(c.model, o.params, tier, KEY)
+        s = fjord(WIDTHS).slices(c.model, o.params, tier, KEY, own=True)
         drawn = torch.tensor([s.at(i) for i in range(600)]).bincount(minlength=3)
         assert len(s.covers) == allowed and not drawn[allowed:].any()
         assert all(abs(int(n) - 600 / allowed) < 60 for n in drawn[:allowed])
@@ -128,7 +65,7 @@ def test_outside_the_drawn_slice_nothing_moves_and_only_its_own_statistics_do(ti
     for step in range(4):
         # one step a request: its key decides the draw, and momentum, decay and clipping are on
         c = replace(c, key=KEY.at(step))
-        reply, f = work(Fjord(WIDTHS, HEAVY, batch=16), o, c)
+        reply, f = work(fjord(WIDTHS, HEAVY, batch=16), o, c)
         assert f.slices is not None
         cover = f.slices.covers[f.slices.at(0)]
         for k, v in reply.params.items():
@@ -140,7 +77,7 @@ def test_outside_the_drawn_slice_nothing_moves_and_only_its_own_statistics_do(ti
 
 def test_it_is_the_loop_that_slices_by_hand() -> None:
     o, c = sent(1.0)
-    reply, f = work(Fjord(WIDTHS, SGD(0.1, momentum=0.9, weight_decay=0.01), epochs=3), o, c)
+    reply, f = work(fjord(WIDTHS, SGD(0.1, momentum=0.9, weight_decay=0.01), epochs=3), o, c)
     p, (x, y) = {k: v.clone() for k, v in o.params.items()}, samples("cnn", 10, KEY.at("train"))
     speed = {k: torch.zeros_like(p[k]) for k in c.model.trainable}
     for step, rows in enumerate(f.batches(10)):
@@ -160,7 +97,7 @@ def test_it_is_the_loop_that_slices_by_hand() -> None:
 
 def test_one_width_is_plain_training() -> None:
     o, c = sent(1.0, (1.0,))
-    reply, _ = work(Fjord((1.0,), HEAVY, epochs=2), o, replace(c, key=c.key.at("train")))
+    reply, _ = work(fjord((1.0,), HEAVY, epochs=2), o, c)
     p = plain(o.params, 1.0)
     other, _ = drive(engine("cnn"), Train(HEAVY, 2, 4)(order(p, c.model.whole), c))
     assert same(plain(reply.params, 1.0), other.params) and reply.metrics == other.metrics
@@ -170,7 +107,7 @@ def test_the_widest_teaches_the_drawn_one_and_learns_by_itself() -> None:
     o, c = sent(1.0)
     x, y = samples("cnn", 10, KEY.at("train"))
     for key in (KEY.at(i) for i in range(8)):
-        reply, f = work(Fjord(WIDTHS, SGD(0.1), batch=16, distil=0.7), o, replace(c, key=key))
+        reply, f = work(fjord(WIDTHS, SGD(0.1), batch=16, distil=0.7), o, replace(c, key=key))
         at = f.slices.at(0)  # type: ignore[union-attr]
         w, leaves = WIDTHS[at], {k: o.params[k].clone().requires_grad_() for k in c.model.trainable}
         stats = {k: {v: o.params[f"{k}@{v:g}"].clone() for v in (w, 1.0)} for k in c.model.statistics}
@@ -191,6 +128,6 @@ def test_the_widest_teaches_the_drawn_one_and_learns_by_itself() -> None:
 
 def test_the_widest_has_nothing_to_learn_from_itself() -> None:
     o, c = sent(0.4)  # the only width of this tier is its widest
-    a, _ = work(Fjord(WIDTHS, SGD(0.1), distil=1.0), o, c)
-    b, _ = work(Fjord(WIDTHS, SGD(0.1)), o, c)
+    a, _ = work(fjord(WIDTHS, SGD(0.1), distil=1.0), o, c)
+    b, _ = work(fjord(WIDTHS, SGD(0.1)), o, c)
     assert all(torch.allclose(a.params[k], v, atol=1e-6) for k, v in b.params.items())

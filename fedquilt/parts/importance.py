@@ -1,0 +1,48 @@
+"""How much the units of a net matter, and which of them to keep."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..cover import Cover, Params, Place, count_units
+from ..model import Model
+
+Score = Literal["l1", "l2"]
+
+
+def rows_of(model: Model) -> dict[str, list[Place]]:
+    """For each group the places at which its units are made: rows of weights (columns, where it has no rows)."""
+    weights = [p for p in model.places if p.name in model.trainable and len(model.shapes[p.name]) > 1]
+    out: dict[str, list[Place]] = {}
+    for g in model.groups:
+        mine = [p for p in weights if p.axis.group == g]
+        out[g] = [p for p in mine if p.dim == 0] or mine
+    return out
+
+
+def by_unit(t: Tensor, place: Place) -> Tensor:
+    """The entries of each unit at a place, one row a unit."""
+    a = place.axis
+    own = t.narrow(place.dim, place.start, place.length).movedim(place.dim, 0)
+    return own.reshape(a.repeat, place.units, a.block, -1).movedim(1, 0).flatten(1)
+
+
+def unit_scores(model: Model, params: Params, how: Score = "l1") -> dict[str, Tensor]:
+    """Of each unit the l1 or l2 norm of its incoming weights (of a filter: its kernels), over all tensors of its group."""
+    out = {}
+    for g, places in rows_of(model).items():
+        rows = torch.cat([by_unit(params[p.name].double(), p) for p in places], 1)
+        out[g] = rows.abs().sum(1) if how == "l1" else torch.linalg.vector_norm(rows, dim=1)
+    return out
+
+
+def best(model: Model, scores: dict[str, Tensor], ratio: float) -> Cover:
+    """The ``max(1, floor(ratio n))`` units of greatest score in each group, of equal ones the first."""
+
+    def kept(score: Tensor) -> Tensor:
+        return score.sort(descending=True, stable=True).indices[: count_units(ratio, len(score))].sort().values
+
+    return model.cover({g: kept(s) for g, s in scores.items()})

@@ -1,0 +1,101 @@
+"""Methods of nested and of chosen sub-models: their limits, and who is averaged with whom."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedquilt.cover import count_units
+from fedquilt.drive.score import score
+from fedquilt.drive.sim import Now, Simulator
+from fedquilt.drive.wire import decode_reply
+from fedquilt.methods import METHODS
+from fedquilt.parts.distil import SelfDistil
+from fedquilt.parts.nested import Nested
+from fedquilt.types import Order, Reply
+
+from ..world import play, replace, small, world
+from .test_core import bits_of, counted, end
+
+FAMILIES = ("cnn", "resnet", "lstm", "transformer", "mlp-regression")
+families = pytest.mark.parametrize("family", FAMILIES)
+
+
+def exchanged(sim: Simulator, now: Now) -> list[tuple[Order, Reply]]:
+    """The orders and replies of the next round."""
+    orders = sim.method.plan(now.state, sim.fleet, sim.model, sim.key, (), sim.run)
+    done = sim.site.work(orders)
+    return [(o, decode_reply(d.reply or b"", o)) for o, d in zip(orders, done, strict=True)]
+
+
+# ---- fjord
+@families
+def test_fjord_of_one_width_is_fedavg(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = counted(monkeypatch, Nested)
+    one = end("fjord", family, distil=None, widths=(1.0,))
+    assert calls[0] == 3 * 5
+    two = end("fjord", family, distil=None, widths=(0.5, 1.0))
+    assert bits_of(one) == bits_of(end("fedavg", family)) != bits_of(two)
+
+
+def test_a_teacher_of_one_width_teaches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pull of the widest towards itself has no gradient; its loss is the loss."""
+    calls = counted(monkeypatch, SelfDistil)
+    taught = end("fjord", "cnn", widths=(1.0,), distil=1.0)
+    assert calls[0] >= 3 * 5 * 3
+    plain = end("fedavg", "cnn")
+    assert all(torch.allclose(v, taught.state.params[k], atol=1e-5) for k, v in plain.state.params.items())
+
+
+def test_capacity_decides_who_is_averaged() -> None:
+    """By hand, each coordinate: the mean by samples over those whose tier has it; beyond the widest tier it stays."""
+    sim = world(small(METHODS["fjord"], distil=None), "cnn", widths=(0.2, 0.4, 0.5))
+    start = sim.begin()
+    pairs = exchanged(sim, start)
+    now, _ = play(sim, 1)
+    name = "conv2.conv.weight"  # of 16 and 16 units
+    tiers = {o.client: max(w for w in (0.2, 0.4) if w <= sim.fleet.devices[o.client].width) for o, _ in pairs}
+    assert set(tiers.values()) == {0.2, 0.4}
+    for row, column in ((0, 0), (2, 2), (3, 0), (5, 5), (6, 0), (15, 15)):
+        told = [
+            (r.params[name][row, column], r.weight)
+            for o, r in pairs
+            if max(row, column) < count_units(tiers[o.client], 16)
+        ]
+        was = start.state.params[name][row, column]
+        want = sum(v.double() * n for v, n in told) / sum(n for _, n in told) if told else was
+        assert torch.allclose(now.state.params[name][row, column].double(), torch.as_tensor(want).double(), atol=1e-6)
+    after = now.state.params[name]
+    assert torch.equal(after[6:], start.state.params[name][6:]) and not torch.equal(
+        after[3:6], start.state.params[name][3:6]
+    )
+
+
+def test_each_width_has_statistics_of_its_own() -> None:
+    """The statistics of a width are those of the clients that may draw it, and move with no other."""
+    sim = world(small(METHODS["fjord"], distil=None), "cnn", widths=(0.2, 0.6))
+    start = sim.begin().state
+    sets = {k.partition("@")[2] for k in start.params if "@" in k}
+    assert sets == {"0.2", "0.4", "0.6", "1"}
+    now, _ = play(sim, 2)
+    moved = {
+        k.partition("@")[2]
+        for k, v in now.state.params.items()
+        if "running_mean@" in k and not torch.equal(v, start.params[k])
+    }
+    assert moved == {"0.2", "0.4", "0.6"}, "nobody draws 1"
+    k = "conv1.norm.running_mean@0.2"
+    assert torch.equal(now.state.params[k][3:], start.params[k][3:]), "a width has statistics of its own units alone"
+
+
+def test_the_seeds_fjord_is_the_fixed_prefix_and_uses_what_it_trained_last() -> None:
+    sim = world(small(METHODS["fjord"], variant="seed"), "cnn")
+    now, _ = play(sim, 1)
+    pairs = exchanged(sim, now)
+    for o, r in pairs:
+        width = sim.fleet.devices[o.client].width
+        assert o.cover == r.cover == sim.model.prefix(width)
+    fedavg = end("fedavg", "cnn")
+    assert bits_of(end("fjord", "cnn", variant="seed")) == bits_of(fedavg)
+    far = replace(now.state, params={k: v * 0 if v.is_floating_point() else v for k, v in now.state.params.items()})
+    assert score(sim, far, range(5), ("test",))[:5] == score(sim, now.state, range(5), ("test",))[:5]
