@@ -31,7 +31,7 @@ def by_unit(t: Tensor, place: Place) -> Tensor:
 
 
 def unit_scores(model: Model, params: Params, how: Score = "l1") -> dict[str, Tensor]:
-    """Of each unit the l1 or l2 norm of its incoming weights (of a filter: its kernels), over all tensors of its group."""
+    """Of each unit the l1 or l2 norm of its incoming weights (a filter's kernels), over all tensors of its group."""
     out = {}
     for g, places in rows_of(model).items():
         rows = torch.cat([by_unit(params[p.name].double(), p) for p in places], 1)
