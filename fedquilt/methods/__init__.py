@@ -8,6 +8,7 @@ from .. import schema
 from ..method import Method
 from ..schema import recorded, unknown
 from .apfl import apfl
+from .cs import cs
 from .ditto import ditto
 from .efd import efd
 from .fedadam import fedadam
@@ -23,12 +24,14 @@ from .fedper import fedper
 from .fedprox import fedprox
 from .fedrep import fedrep
 from .fedrolex import fedrolex
+from .fedspa import fedspa
 from .fedspu import fedspu
 from .fedyogi import fedyogi
 from .fjord import fjord
 from .flrce import flrce
 from .heterofl import heterofl
 from .local import local
+from .lotteryfl import lotteryfl
 from .oort import oort
 from .perfedavg import perfedavg
 from .pfedme import pfedme
@@ -43,6 +46,7 @@ _BUILDERS: tuple[Callable[..., Method], ...] = (
     fedavg,
     fedprox,
     apfl,
+    cs,
     ditto,
     efd,
     fedadam,
@@ -56,11 +60,13 @@ _BUILDERS: tuple[Callable[..., Method], ...] = (
     fedper,
     fedrep,
     fedrolex,
+    fedspa,
     fedspu,
     fedyogi,
     fjord,
     flrce,
     heterofl,
+    lotteryfl,
     oort,
     perfedavg,
     pfedme,
