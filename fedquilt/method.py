@@ -67,7 +67,8 @@ class Method:
     def order(self, state: State, client: int, fleet: Fleet, model: Model, key: Key, run: str = "") -> Order:
         """What this client is sent in this round (``key`` is the run's)."""
         device = fleet.devices[client]
-        sub = self.send(state, client, device, model, key.at(state.round, "send", client))
+        here = key.at(state.round, "send", client)
+        sub = self.send(state, client, device, model, here)
         cover = travelling(sub, model, self.norm, self.send.widths(device.width))
         params = take(dict(state.params), cover)
         grant = self.local.grant(cover, model)
@@ -83,7 +84,7 @@ class Method:
         extra: Params = {}
         parts: list[Part | Local] = [*self._noted(), self.local]
         for part in parts:
-            brief = part.brief(state, client, device, model, cover)
+            brief = part.brief(state, client, device, model, cover, here)
             scalars |= brief.scalars
             extra |= brief.extra
         version = state.versions.get(client, 0)

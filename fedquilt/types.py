@@ -184,8 +184,8 @@ class Part:
 
     asks: ClassVar[tuple[str, ...]] = ()
 
-    def brief(self, state: State, client: int, device: Device, model: Model, cover: Cover) -> Brief:
-        """What the part tells a client that is sent ``cover``."""
+    def brief(self, state: State, client: int, device: Device, model: Model, cover: Cover, key: Key) -> Brief:
+        """What the part tells a client that is sent ``cover`` (``key`` is the one that chose it)."""
         return Brief()
 
     def together(self, state: State, cohort: Fleet) -> Mapping[int, Brief]:
@@ -226,7 +226,7 @@ class Local(Protocol):
     def __call__(self, order: Order, client: Client) -> Work: ...
     def serve(self, order: Order, client: Client) -> Serving: ...
     def grant(self, cover: Cover, model: Model) -> Grant: ...
-    def brief(self, state: State, client: int, device: Device, model: Model, cover: Cover) -> Brief: ...
+    def brief(self, state: State, client: int, device: Device, model: Model, cover: Cover, key: Key) -> Brief: ...
 
 
 class Merge(Protocol):

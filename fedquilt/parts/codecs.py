@@ -9,6 +9,7 @@ import torch
 from ..codec import Codec, Uniform, coded_part, compress, forms_of
 from ..cover import Cover, put, take
 from ..fleet import Device
+from ..key import Key
 from ..model import Model
 from ..types import Brief, Client, Grant, Local, Order, Part, Serving, State, Work
 from .local import Train, section
@@ -32,9 +33,9 @@ class Coded(Part):
         """As the work itself has it."""
         return self.train.grant(cover, model)
 
-    def brief(self, state: State, client: int, device: Device, model: Model, cover: Cover) -> Brief:
+    def brief(self, state: State, client: int, device: Device, model: Model, cover: Cover, key: Key) -> Brief:
         """The name of the codec."""
-        inner = self.train.brief(state, client, device, model, cover)
+        inner = self.train.brief(state, client, device, model, cover, key)
         return Brief({**inner.scalars, "codec": self.codec.text}, inner.extra)
 
     def __call__(self, order: Order, client: Client) -> Work:

@@ -11,6 +11,7 @@ import torch
 from ..cover import Cover, Params, put, take
 from ..fit import Fitted
 from ..fleet import Device, Fleet
+from ..key import Key
 from ..model import Model
 from ..norm import is_statistic
 from ..types import Brief, Client, Grant, Order, Part, Reply, Serving, State, Work
@@ -71,7 +72,7 @@ class Scaffold(Part):
     lr: float = 1.0
     weight: Weight = "uniform"
 
-    def brief(self, state: State, client: int, device: Device, model: Model, cover: Cover) -> Brief:
+    def brief(self, state: State, client: int, device: Device, model: Model, cover: Cover, key: Key) -> Brief:
         """The server's control variate, where the client trains."""
         held = (state.notes.get("merge") or {}).get("c", {})
         zero = {k: torch.zeros(model.shapes[k]) for k in cover if k in model.trainable}

@@ -12,6 +12,7 @@ from ..codec import Codec, Uniform, compress
 from ..cover import Cover, take
 from ..fit import Fitted
 from ..fleet import Device, Fleet
+from ..key import Key
 from ..model import Model
 from ..types import Brief, Client, Grant, Order, Part, Reply, Serving, State, Work
 from .control import trained
@@ -37,7 +38,7 @@ class Tracked(Part):
         """What was sent."""
         return Grant(cover)
 
-    def brief(self, state: State, client: int, device: Device, model: Model, cover: Cover) -> Brief:
+    def brief(self, state: State, client: int, device: Device, model: Model, cover: Cover, key: Key) -> Brief:
         """The name of the codec."""
         return Brief({"codec": self.codec.text})
 
@@ -82,7 +83,7 @@ class Tracking(Part):
             rounds[str(state.round)] = {k: v for k, v in mean.items() if v.is_floating_point()}
         return {"rounds": rounds, "last": last}
 
-    def brief(self, state: State, client: int, device: Device, model: Model, cover: Cover) -> Brief:
+    def brief(self, state: State, client: int, device: Device, model: Model, cover: Cover, key: Key) -> Brief:
         """What all sent in the client's last round."""
         note = state.notes.get("merge") or {"last": {}}
         if str(client) not in note["last"]:
