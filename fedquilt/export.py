@@ -22,7 +22,6 @@ from safetensors.torch import load_file
 from safetensors.torch import save as tensors_as_bytes
 from torch import Tensor, nn
 
-from .conduct import settings_of
 from .cover import Params
 from .drive.rounds import unpacked
 from .drive.score import everyone
@@ -32,7 +31,7 @@ from .model import Model
 from .models import build
 from .norm import NORMS
 from .prepare import Prepared, prepare
-from .run import Run
+from .run import Run, settings_of
 from .schema import BadSetting
 from .step import mode
 from .store import OnDisk, RunFolder, files

@@ -51,6 +51,20 @@ class History:
         signed = {r: -m[split][1] if m[split][0] == "loss" else m[split][1] for r, m in means.items() if split in m}
         return max(signed, key=lambda r: (signed[r], -r), default=0), split
 
+    def costs(self, rounds: int) -> Record:
+        """What the first so many rounds took."""
+        return {k: sum(r[k] for r in self.rounds[:rounds]) for k in COSTS}
+
+    def outcomes(self) -> dict[str, int]:
+        """What became of the orders: how many replies were accepted, late, rejected by which rule, ..."""
+        words = [c["outcome"] for c in self.clients]
+        return {w: words.count(w) for w in sorted(set(words))}
+
+    def early(self) -> Record | None:
+        """The figures of the round after which the stop's condition was met, whether or not the run ended there."""
+        reached = next((r["reached"] for r in self.rounds if r["reached"] is not None), None)
+        return None if reached is None else {"round": reached, "scores": self.at(reached), **self.costs(reached)}
+
     def figures(self, rounds: int, stopped: str | None) -> Record:
         """What it has come to after so many rounds: see :meth:`Result.figures`."""
         best, split = self.best()
@@ -58,7 +72,9 @@ class History:
         return {
             "rounds": rounds,
             "stopped": stopped,
-            **{k: sum(r[k] for r in self.rounds) for k in COSTS},
+            **self.costs(rounds),
+            "outcomes": self.outcomes(),
+            "early": self.early(),
             "scores": self.at(),
             "best": {"round": best, "picked on": split, "scores": self.at(best)},
             "whose": whose({rounds}, len(clients)),

@@ -25,6 +25,7 @@ from .parts.stop import Never
 from .types import Brief, Grant, Json, Local, Merge, Order, Part, Reply, Scalar, Schedule, Select, Send, State, Stop
 
 NOTED = ("select", "send", "merge", "stop")
+LEAST = {"batch": 1, "epochs": 1, "steps": 1, "inner": 1, "clients": 1, "finetune": 0}  # settings of any part
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ class Method:
 
     def __post_init__(self) -> None:
         norm(self.norm)
+        for part in (*self._noted(), self.local, self.schedule):
+            for name, least in LEAST.items():
+                value = getattr(part, name, None)
+                if isinstance(value, int | float) and value < least:
+                    raise ValueError(f"{name} is at least {least}, not {value}")
 
     @property
     def asks(self) -> tuple[str, ...]:

@@ -82,6 +82,8 @@ class Run:
             if getattr(self, name) < least:
                 raise BadSetting(f"{name} is at least {least}, not {getattr(self, name)}", name)
 
+        if not self.bound > 0:
+            raise BadSetting(f"bound is a length above 0, not {self.bound}", "bound")
         if not 0 <= self.unseen < 1:
             raise BadSetting(f"unseen is a share of the clients, from 0 to below 1, not {self.unseen}", "unseen")
 
@@ -140,6 +142,26 @@ def slug(run: Run) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join([*words, digest]))
 
 
+def record_of(folder: Path) -> dict[str, Any]:
+    """What run.json in a folder says of its run."""
+    path = folder / "run.json"
+    try:
+        said = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise BadSetting(f"{folder} holds no run: there is no run.json in it") from None
+    except ValueError as error:
+        raise BadSetting(f"{path} is not readable as JSON ({error}): bring it back from a copy") from error
+    wanted = {"id": str, "run": dict, "method": str, "data": dict, "engine": dict, "versions": dict, "machine": dict}
+    if not isinstance(said, dict) or not all(isinstance(said.get(k), kind) for k, kind in wanted.items()):
+        raise BadSetting(f"{path} is not what a run wrote: bring it back from a copy, or choose another folder")
+    return said
+
+
+def settings_of(folder: Path) -> dict[str, Any]:
+    """The settings of the run that a folder holds."""
+    return dict(record_of(folder)["run"])
+
+
 def run(run: Run, out: str | Path | None = None, watch: Watch | None = None, resume: bool = False) -> Result:
     """Do the run.  With ``out`` it is kept in that folder and survives being killed; ``watch`` sees each record.
 
@@ -152,6 +174,4 @@ def run(run: Run, out: str | Path | None = None, watch: Watch | None = None, res
 
 def resume(folder: str | Path, watch: Watch | None = None) -> Result:
     """Go on with the run in a folder, where its last round ended."""
-    from .conduct import settings_of
-
     return run(Run.of(settings_of(Path(folder)), f"the run in {folder}"), folder, watch, resume=True)

@@ -37,7 +37,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("guard",),
     ("drive",),
     ("history",),
-    ("run", "prepare", "conduct"),
+    ("run", "prepare", "record", "conduct"),
     ("stats", "jobs", "export"),
     ("file", "study"),
     ("cells",),

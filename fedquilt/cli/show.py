@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.text import Text
 
+from ..run import record_of
 from ..schema import BadSetting, nearest
 from .cards import TABLES, Card, cards, find
 from .tables import console, print_json, print_run, table
@@ -90,7 +91,7 @@ def _show_card(card: Card) -> None:
 
 def _show_run(folder: Path, as_json: bool) -> int:
     """A run folder: its settings, its method and its last figures."""
-    record = _read(folder / "run.json")
+    record = record_of(folder)
     figures = _read(folder / "result.json") if (folder / "result.json").exists() else None
     if as_json:
         print_json({"folder": str(folder), "record": record, "result": figures})

@@ -50,14 +50,24 @@ def print_run(record: Mapping[str, Any], figures: Mapping[str, Any]) -> None:
     metric = next(iter(scores.values()))["metric"] if scores else "accuracy"
     made = table(title(record["run"]))
     made.add_column(metric)
+    early = figures.get("early") or {"round": figures["rounds"], "scores": {}}
+    went_on = early["round"] < figures["rounds"]
     for split in scores:
         made.add_column(SPLITS.get(split, split), justify="right")
+    for split in early["scores"] if went_on else ():
+        made.add_column(f"{SPLITS.get(split, split)}, stopped after {early['round']}", justify="right")
+    before = _rows(early["scores"]) if went_on else {}
     for name, value in _rows(scores).items():
-        made.add_row(name, *value)
+        made.add_row(name, *value, *before.get(name, ()))
     out = console()
     out.print(made)
-    out.print(Padding(caption(record, figures), (0, 2)), highlight=False)
-    out.print(Padding(cost(figures), (0, 2)), highlight=False)
+    lines = [caption(record, figures), cost(figures)]
+    if went_on:
+        lines.append(f"Stopped early it would have taken {cost({**early, 'rounds': early['round']})}.")
+    if {*figures.get("outcomes", ())} - {"accepted"}:
+        lines.append("Replies: " + ", ".join(f"{n} {word}" for word, n in figures["outcomes"].items()) + ".")
+    for line in lines:
+        out.print(Padding(line, (0, 2)), highlight=False)
 
 
 def table_of_runs(runs: Sequence[Mapping[str, Any]]) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ..compare import Comparison, Watch, check, compare, finished, places_of, study_of
-from ..conduct import conduct, settings_of
+from ..conduct import conduct
 from ..file import placed, read
 from ..log import Trackings, checked, tracked
 from ..prepare import prepare, resolved
-from ..run import Run, slug
+from ..run import Run, settings_of, slug
 from ..schema import BadSetting
 from ..store import StoreError
 from ..store.lock import Lock

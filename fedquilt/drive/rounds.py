@@ -143,7 +143,7 @@ class Rounds(ABC):
         replies: list[Reply] = []
         clients: list[Record] = []
         until = method.schedule.until(clock)
-        while flights and not method.schedule.enough(len(replies), len(flights)):
+        while flights and not method.schedule.enough(len(replies), len(flights), len(clients) - len(replies)):
             flight, clock = self.land(flights, clock, until)
             if flight is None:
                 break

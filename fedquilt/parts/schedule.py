@@ -33,6 +33,9 @@ class Sync(Part):
     def __post_init__(self) -> None:
         _positive("fraction", self.fraction)
         _positive("over", self.over)
+        for name in ("fraction", "quorum_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is a share, at most 1, not {getattr(self, name)}")
 
     def _cohort(self, fleet: int) -> int:
         return min(fleet, self.clients or max(1, math.floor(self.fraction * fleet + 1e-9)))
@@ -45,9 +48,9 @@ class Sync(Part):
         """Wait as long as it takes."""
         return math.inf
 
-    def enough(self, arrived: int, inflight: int) -> bool:
-        """All that are waited for are there."""
-        return inflight == 0 or arrived >= math.floor((arrived + inflight) / self.over + 1e-9)
+    def enough(self, arrived: int, inflight: int, lost: int = 0) -> bool:
+        """All that are waited for are there, in place of those ``lost`` as many others."""
+        return inflight == 0 or arrived >= math.floor((arrived + inflight + lost) / self.over + 1e-9)
 
     def quorum(self, asked: int) -> int:
         """How many replies make a round of so many orders."""
@@ -59,6 +62,10 @@ class Deadline(Sync):
     """A cohort as in :class:`Sync`, but after ``seconds`` the round ends with those that are there."""
 
     seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _positive("seconds", self.seconds)
 
     def until(self, start: float) -> float:
         """The end of the round."""
@@ -110,7 +117,7 @@ class Buffered(Part):
         """Wait as long as it takes."""
         return math.inf
 
-    def enough(self, arrived: int, inflight: int) -> bool:
+    def enough(self, arrived: int, inflight: int, lost: int = 0) -> bool:
         """The buffer is full (or nobody is left to fill it)."""
         return arrived >= self.k or inflight == 0
 

@@ -5,6 +5,7 @@ Inside a step only tensors: see :mod:`fedquilt.fit` for what a term must not do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,6 +22,10 @@ class Proximal(Term):
     r"""FedProx: :math:`\frac{\mu}{2} \lVert \theta - \theta^t \rVert^2` over what is trained, never over statistics."""
 
     mu: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.mu < math.inf:
+            raise ValueError(f"mu is a number, at least 0, not {self.mu}")
 
     def __call__(self, s: Step) -> Tensor:
         """Half mu times the squared distance to the anchor."""

@@ -107,6 +107,12 @@ class RunFolder:
         except OSError as e:
             self.notices.append(f"an old generation in {self._state} is not removed yet: {e.strerror}")
 
+    def write(self, name: str, text: str) -> None:
+        """A file of text in the folder; after a crash it is the old one or this, whole."""
+        self._hold()
+        with saving(f"{name} cannot be written in {self.path}"):
+            replace(self.path / name, text.encode())
+
     def _files(self) -> tuple[set[int], list[tuple[int, str, Path]]]:
         """The generations, by their manifests, and all files: number, kind and path, manifests first."""
         found = [(m, self._state / m[0]) for m in map(_OURS.fullmatch, os.listdir(self._state)) if m]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
@@ -103,6 +104,12 @@ def test_ctrl_c_leaves_a_run_that_goes_on_and_says_how(call: Call, monkeypatch: 
         ("run fedspu --data digit", "no data set is called 'digit'; did you mean 'digits'"),
         ("run fedspu --partition dirichle:1", "no partition is called 'dirichle'; did you mean 'dirichlet"),
         ("run fedspu --stop platau", "no stop is called 'platau'; did you mean 'plateau'"),
+        ("run fedspu --batch 0", "batch is at least 1, not 0"),
+        ("run fedspu --epochs 0", "epochs is at least 1, not 0"),
+        ("run fedavg --finetune -1", "finetune is at least 0, not -1"),
+        ("run fedavg --fraction 2", "fraction is a share, at most 1, not 2"),
+        ("run fedprox --mu -1", "mu is a number, at least 0, not -1"),
+        ("run fedavg --bound -1", "bound is a length above 0, not -1"),
         ("run fedspu --schedule sync:over=0", "over is a number above 0"),
         ("run fedspu --model cnn:conf=3", "did you mean 'conv'"),
         ("run fedspu --model lstm", "does not take the samples of digits"),
@@ -130,6 +137,27 @@ def test_flags_may_be_spelt_as_settings_and_switches_may_have_a_value(call: Call
         False,
         True,
     )
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "x", "{'run': 3}", "{'run': {}, 'id': 'x'}", "{'run': {'seed': 0}}"])
+def test_a_run_json_that_no_run_wrote_is_refused_in_one_sentence(text: str, call: Call) -> None:
+    assert call("run", "fedavg", *TINY, "--out", "r").code == 0
+    Path("r/run.json").write_text(text.replace("'", '"'))
+    for command in ("resume", "show"):
+        assert "run.json is not" in sentence(call(command, "r"))
+
+
+def test_a_run_that_has_lost_its_state_says_so_and_begins_anew(call: Call) -> None:
+    whole = call("run", "fedavg", *TINY, "--out", "r", "--json").json
+    rmtree("r/state")
+    again = call("resume", "r")
+    assert again.code == 0 and "holds no state any more: the run begins anew" in again.err
+    assert call("show", "r", "--json").json["result"]["scores"] == whole["scores"]
+
+
+def test_the_table_says_what_became_of_replies_that_were_not_accepted(call: Call) -> None:
+    assert "Replies: 4 norm_bound." in call("run", "fedavg", *TINY, "--bound", "1e-9", "--out", "r").out
+    assert "Replies" not in call("run", "fedavg", *TINY, "--out", "s").out
 
 
 def test_an_unexpected_error_is_one_sentence_and_a_traceback_only_if_asked(
