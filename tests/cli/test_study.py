@@ -207,6 +207,31 @@ WORDS = (
 )
 
 
+HEADERS = ("[nested]", "[[methods]]", "[methods]", "[methods.fedspu]", "[data]", "[run]", "[a.b.c]")
+
+IMPOSSIBLE = (  # each is well formed, and cannot be with what stands beside it
+    'model = "lstm"',
+    "clients = 5000",
+    'split = "60/60/30"',
+    'schedule = "deadline:seconds=-1"',
+    'data = "femnist-of-nowhere"',
+    'partition = "natural"',
+    'fleet = "tiers:0"',
+    'norm = "per-widht"',
+    'stop = "plateau:window=none"',
+    "unseen = 1.0",
+    'drift = "repartition:every=0"',
+    'availability = "trace:nowhere.csv"',
+    "dropout = 2",
+    'methods = []',
+    'methods = ["fedavg", "fedavg"]',
+    "fraction = 7",
+    "lr = -0.1",
+    "epochs = -1",
+    "batch = 0",
+)
+
+
 def mutant(text: str, key: Key) -> str:
     """A study file with one to three things wrong with it, or at least other than they were."""
     for i in range(1 + int(key.at("n").uniform() * 3)):
@@ -214,7 +239,7 @@ def mutant(text: str, key: Key) -> str:
         lines = text.splitlines() or [""]
         at = int(k.at("line").uniform() * len(lines))
         spot = int(k.at("spot").uniform() * (len(text) + 1))
-        kind = int(k.at("kind").uniform() * 8)
+        kind = int(k.at("kind").uniform() * 11)
         if kind == 0:
             text = text[:spot] + text[spot + 1 :]
         elif kind == 1:
@@ -232,6 +257,12 @@ def mutant(text: str, key: Key) -> str:
             other = int(k.at("other").uniform() * len(lines))
             lines[at], lines[other] = lines[other], lines[at]
             text = "\n".join(lines)
+        elif kind == 7:
+            text = "\n".join([*lines[:at], HEADERS[int(k.at("header").uniform() * len(HEADERS))], *lines[at:]])
+        elif kind == 8:
+            text = "\n".join([IMPOSSIBLE[int(k.at("what").uniform() * len(IMPOSSIBLE))], *lines])
+        elif kind == 9:
+            text = text[:spot] + "".join(map(chr, k.at("junk").permutation(256)[:9].tolist())) + text[spot:]
         else:
             text = text[:spot]
     return text
@@ -244,7 +275,7 @@ def test_five_hundred_broken_files_end_in_one_clear_sentence_or_in_a_plan(
     path, refused = Path("s.toml"), 0
     for i in range(500):
         text = mutant((FULL, TABLES, ARRAY, ONE)[i % 4], Key(0).at("mutant", i))
-        path.write_bytes(text.encode())
+        path.write_bytes(text.encode("latin-1" if i % 5 else "utf-8"))
         if i < 20:  # the whole way; the parser of flags is not what is tried here
             said = call("run", "s.toml", "--dry-run", "--json")
             told = sentence(said) if said.code else ""
