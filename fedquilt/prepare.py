@@ -65,6 +65,10 @@ class Processes:
     workers: int = 0
     start: Literal["auto", "fork", "spawn"] = "auto"
 
+    def __post_init__(self) -> None:
+        if self.workers < 0:
+            raise ValueError(f"workers is how many, or 0 for as many as there are cores, not {self.workers}")
+
 
 ENGINES: Mapping[str, Callable[..., Serially | Processes]] = {"serial": Serially, "processes": Processes}
 

@@ -39,10 +39,21 @@ def recorded(builder: Callable[P, T]) -> Callable[P, T]:
     def make(*args: P.args, **given: P.kwargs) -> T:
         said = inspect.signature(builder).bind(*args, **given)
         said.apply_defaults()
+        for name, value in said.arguments.items():
+            _sane(name, value)
         plain = {k: list(v) if isinstance(v, tuple) else v for k, v in said.arguments.items()}
         return replace(builder(*args, **given), spec={"name": builder.__name__, **plain})  # type: ignore[type-var]
 
     return make
+
+
+def _sane(name: str, value: object) -> None:
+    """Refuse numbers that no method or net has a use for; what more a setting asks, its part says."""
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, (int, float)) and number < 0:
+            raise BadSetting(f"{name} is at least 0, not {number}", name)
+    if name == "batch" and value == 0:
+        raise BadSetting("batch is at least 1, not 0", name)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -96,7 +107,9 @@ def build(builder: Callable[..., T], given: Mapping[str, object], what: str, als
     try:
         return builder(**ready)
     except ValueError as error:
-        raise BadSetting(f"{what}: {error}") from error
+        first = str(error).split(maxsplit=1)[0] if str(error) else ""  # objections begin with what they are about
+        key = error.key if isinstance(error, BadSetting) else first if first in ready else ""
+        raise BadSetting(f"{what}: {error}", key) from error
 
 
 def coerce(value: object, kind: Any, where: str, key: str = "") -> Any:

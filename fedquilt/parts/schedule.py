@@ -31,7 +31,12 @@ class Sync(Part):
     keeps_late = False
 
     def __post_init__(self) -> None:
-        _positive("fraction", self.fraction)
+        if not 0 < self.fraction <= 1:
+            raise ValueError(f"fraction is a share of the clients, above 0 and at most 1, not {self.fraction}")
+        if not 0 <= self.quorum_share <= 1:
+            raise ValueError(f"quorum_share is a share of the cohort, from 0 to 1, not {self.quorum_share}")
+        if self.clients is not None:
+            _positive("clients", self.clients)
         _positive("over", self.over)
         for name in ("fraction", "quorum_share"):
             if not 0 <= getattr(self, name) <= 1:

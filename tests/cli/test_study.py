@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
@@ -11,10 +12,16 @@ from fedquilt import prepare
 from fedquilt.cli.work import How, do_run
 from fedquilt.file import place, read
 from fedquilt.key import Key
-from fedquilt.schema import BadSetting
+from fedquilt.methods import METHODS, build
+from fedquilt.schema import BadSetting, hint, settings
 from fedquilt.study import Study
 
 from .world import Call, sentence
+
+
+def _number(kind: Any) -> bool:
+    return bool({int, float} & {kind, *get_args(kind)})
+
 
 FULL = """\
 # A small study.
@@ -162,6 +169,12 @@ def test_unequal_budgets_are_told() -> None:
         ),
         (ONE.replace("uniform", "unifrom"), "line 3 (weight)", "one of samples, uniform"),
         (ONE + "x = [1\n", "not TOML", "Unclosed array"),
+        (ONE.replace("0.1", "-0.1"), "line 2 (lr)", "lr is at least 0, not -0.1"),
+        (ONE + "batch = 0\n", "line 4 (batch)", "batch is at least 1"),
+        (ONE + "fraction = 7\n", "line 4 (fraction)", "fraction is a share of the clients"),
+        (ONE + "bound = -1\n", "line 4 (bound)", "above 0"),
+        (ONE + 'schedule = "deadline:seconds=0"\n', "line 4 (schedule)", "seconds is a number above 0"),
+        (ONE + 'engine = "processes:workers=-3"\n', "line 4 (engine)", "workers is how many"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_its_place(text: str, line: str, told: str, call: Call) -> None:
@@ -223,7 +236,7 @@ IMPOSSIBLE = (  # each is well formed, and cannot be with what stands beside it
     'drift = "repartition:every=0"',
     'availability = "trace:nowhere.csv"',
     "dropout = 2",
-    'methods = []',
+    "methods = []",
     'methods = ["fedavg", "fedavg"]',
     "fraction = 7",
     "lr = -0.1",
@@ -295,3 +308,13 @@ def test_only_texts_are_read_as_data_models_and_partitions() -> None:
         with pytest.raises(BadSetting) as error:
             Study.of({"method": "fedavg", key: {"a": 1}}).entries()
         assert error.value.key == key
+
+
+NUMBERS = [(name, key) for name, make in METHODS.items() for key in settings(make) if _number(hint(make, key))]
+
+
+@pytest.mark.parametrize(("name", "key"), NUMBERS)
+def test_no_number_of_a_method_may_be_negative(name: str, key: str) -> None:
+    with pytest.raises(BadSetting, match=key) as error:
+        build({"name": name, key: -1})
+    assert error.value.key == key
