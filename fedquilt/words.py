@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
@@ -29,6 +31,16 @@ def clock(seconds: float) -> str:
 def share(value: float | None) -> str:
     """An accuracy: three places, or a dash."""
     return "-" if value is None else f"{value:.3f}"
+
+
+def repeated(repeats: Mapping[str, int]) -> str:
+    """What the counts of equal samples come to."""
+    again, trained = count(repeats["samples"], "sample"), count(repeats["train in test"], "test sample")
+    verb = "repeats" if repeats["samples"] == 1 else "repeat"
+    return (
+        f"{again} {verb} another byte for byte ({repeats['across clients']:,} of them another client's); "
+        f"what {trained} say is in somebody's training part too"
+    )
 
 
 def count(n: int, thing: str) -> str:

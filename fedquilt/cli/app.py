@@ -201,14 +201,14 @@ def show(name: str, /, *, json: Json = False) -> int:
     return show_name(name, json)
 
 
-SHARING = ("partition", "clients", "split", "seed")
+SHARING = ("partition", "clients", "split", "unseen", "seed", "data_dir")
 
 
 def partition(
     data: str,
     /,
     *,
-    plot: Annotated[Path | None, Parameter(group=OUTPUT, help="draw it: a .svg, .pdf or .png file")] = None,
+    plot: Annotated[Path | None, Parameter(group=OUTPUT, help="draw it: a file named .svg")] = None,
     json: Json = False,
     **said: Any,
 ) -> int:

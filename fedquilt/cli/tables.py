@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
-from ..words import amount, clock, count, share
+from ..words import amount, clock, count, repeated, share
 
 SPLITS = {"val": "validation", "test": "test"}
 WIDE = 160  # columns, where nobody's terminal sets a limit
@@ -104,6 +104,8 @@ def caption(record: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
         told += f" Stopped early: {figures['stopped']}."
     if record["data"]["test doubles as validation"]:
         told += " The test part doubles as validation."
+    if record["data"]["repeats"]["samples"]:
+        told += f" {repeated(record['data']['repeats'])}."
     return told
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import tomllib
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -130,23 +130,41 @@ def test_what_a_run_trains_on_is_what_the_partition_showed(call: Call) -> None:
     }
 
 
-@pytest.mark.slow
-def test_a_plot_is_drawn_or_says_what_it_needs(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert call("partition", "digits", "--clients", "4", "--plot", "p.svg").code == 0
-    assert "<svg" in Path("p.svg").read_text()
-    assert "cannot be written" in sentence(call("partition", "digits", "--clients", "4", "--plot", "p.doc"))
+def test_a_partition_says_who_never_trains_and_what_is_there_twice(call: Call) -> None:
+    told = call("partition", "digits", "--clients", "10", "--unseen", "0.2", "--json").json
+    assert sum(r["unseen"] for r in told["clients"]) == 2 and told["partition"] == "dirichlet:0.3"
+    assert told["repeats"] == {"samples": 0, "across clients": 0, "train in test": 0}
+    shown = call("partition", "digits", "--clients", "10", "--unseen", "0.2")
+    assert "never trains" in shown.out and "byte for byte" not in shown.out
+    Path("a.csv").write_text("".join(f"{i // 2},{i % 3 % 2}\n" for i in range(60)))
+    twice = call("partition", "csv:a.csv", "--clients", "3", "--partition", "iid")
+    assert "30 samples repeat another byte for byte" in twice.out
+    ran = call("run", "local", "--data", "csv:a.csv", "--clients", "3", "--partition", "iid", "--rounds", "1")
+    assert "30 samples repeat another byte for byte" in " ".join(ran.out.split())
 
 
-def test_a_plot_without_matplotlib_is_refused_in_one_sentence(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
+def test_a_plot_has_a_spot_for_each_client_and_class(call: Call) -> None:
+    ask = ("partition", "digits", "--clients", "4", "--unseen", "0.25", "--partition", "dirichlet:0.05:1")
+    assert call(*ask, "--plot", "p.svg").code == 0
+    held = call(*ask, "--json").json["clients"]
+    spots = ElementTree.fromstring(Path("p.svg").read_text()).findall("{*}circle")
+    assert [s[0].text for s in spots] == [
+        f"client {r['client']}, class {c}: {n}" for r in held for c, n in enumerate(r["classes"]) if n
+    ]
+    areas = [float(s.attrib["r"]) ** 2 for s in spots]
+    sizes = [n for r in held for n in r["classes"] if n]
+    assert max(abs(a / max(areas) - n / max(sizes)) for a, n in zip(areas, sizes, strict=True)) < 0.01
+    assert {s.attrib["fill"] for s in spots if s[0].text.startswith(f"client {_unseen(held)},")} == {"#D55E00"}
+    assert "named .svg" in sentence(call("partition", "digits", "--clients", "4", "--plot", "p.doc"))
+    assert "cannot be written" in sentence(call("partition", "digits", "--clients", "4", "--plot", "no/p.svg"))
+    Path("a.csv").write_text("".join(f"{i},{i / 7}\n" for i in range(60)))
+    real = call("partition", "csv:a.csv", "--clients", "3", "--partition", "iid", "--plot", "p.svg")
+    assert "nothing to draw" in sentence(real)
 
-    def without(name: str, *more: Any, **given: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real(name, *more, **given)
 
-    monkeypatch.setattr(builtins, "__import__", without)
-    assert "needs matplotlib" in sentence(call("partition", "digits", "--clients", "4", "--plot", "p.svg"))
+def _unseen(held: list[dict[str, Any]]) -> int:
+    (client,) = (r["client"] for r in held if r["unseen"])
+    return int(client)
 
 
 def test_doctor_examines_and_finds_a_wrong_data_folder(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
