@@ -111,7 +111,7 @@ def tiers(labels: Tensor, n: int, key: Key, sizes: tuple[float, ...] = (16.0, 1.
 # ---- what they share
 def _owners(shares: np.ndarray[Any, Any], samples: int) -> Tensor:
     """The owner of each of so many samples in a row, who has its share of them."""
-    cuts = (shares.cumsum()[:-1].clip(max=1) * samples).astype(int)
+    cuts = (shares.cumsum()[:-1].clip(max=1) * samples + 1e-9).astype(int)
     counts = np.diff(np.concatenate([[0], cuts, [samples]]))
     return torch.from_numpy(np.repeat(np.arange(len(shares)), counts))
 
