@@ -153,17 +153,27 @@ def settings(source: Source) -> Iterator[Setting]:
         for arg, value in [*zip(places, defaults, strict=True), *zip(args.kwonlyargs, args.kw_defaults, strict=True)]:
             yield Setting(arg.arg, _text(arg.annotation), _text(value) if value else None)
         return
-    found: dict[str, Setting] = {}
-    if isinstance(source.node, ast.ClassDef):
-        for base in source.node.bases:
-            parent = resolve(source.module, base)
-            if isinstance(parent.node, ast.ClassDef):
-                found |= {s.name: s for s in settings(parent)}
-        for node in source.node.body:
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and _is_setting(node):
-                default = _text(node.value) if node.value else None
-                found[node.target.id] = Setting(node.target.id, _text(node.annotation), default)
-    yield from found.values()
+    found = _fields(source)
+    yield from (setting for setting, late in sorted(found.values(), key=lambda f: f[1]))
+
+
+def _fields(source: Source) -> dict[str, tuple[Setting, bool]]:
+    """The fields of a dataclass and its bases, and which of them are said by name alone and so come last."""
+    found: dict[str, tuple[Setting, bool]] = {}
+    if not isinstance(source.node, ast.ClassDef):
+        return found
+    for base in source.node.bases:
+        found |= _fields(resolve(source.module, base))
+    all_late = any("kw_only=True" in _text(d) for d in source.node.decorator_list)
+    for node in source.node.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and _is_setting(node):
+            value, late = node.value, all_late
+            if isinstance(value, ast.Call) and _text(value.func) == "field":
+                said = {k.arg: k.value for k in value.keywords}
+                value, late = said.get("default"), late or "kw_only" in said
+            setting = Setting(node.target.id, _text(node.annotation), _text(value) if value else None)
+            found[node.target.id] = setting, late
+    return found
 
 
 def _is_setting(node: ast.AnnAssign) -> bool:

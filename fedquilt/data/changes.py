@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -27,7 +27,7 @@ class Change:
     partition: Callable[..., Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Drift:
     """A change that strikes a ``share`` of the clients ``at`` a round, and again ``every`` so many rounds.
 
@@ -88,6 +88,14 @@ def labelled(data: Dataset, what: str) -> None:
         raise ValueError(f"{what} goes by class: {data.name} has not one whole-numbered label a sample")
 
 
+def _one_of(data: Dataset, label: int) -> None:
+    """Refuse a label that is no class; one below 0 stands for one that is drawn."""
+    if label >= data.classes:
+        raise ValueError(
+            f"label {label} is not one of the {data.classes} classes of {data.name} (0 to {data.classes - 1})"
+        )
+
+
 @dataclass(frozen=True)
 class Labels(Drift):
     r"""Label shift: each client's classes are thinned by weights drawn from :math:`\mathrm{Dir}(\alpha)`.
@@ -96,9 +104,6 @@ class Labels(Drift):
     """
 
     alpha: float = 0.5
-    share: float = 1.0
-    at: int = 0
-    every: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -138,13 +143,13 @@ class NewClass(Drift):
     """
 
     label: int = -1
-    share: float = 0.5
-    at: int = 20
-    every: int = 0
+    share: float = field(default=0.5, kw_only=True)
+    at: int = field(default=20, kw_only=True)
 
     def check(self, data: Dataset) -> None:
         """It needs classes."""
         labelled(data, "a new class")
+        _one_of(data, self.label)
 
     def rows(self, change: Change) -> Mapping[int, Mapping[str, Tensor]]:
         """All but the class that is yet to come."""
@@ -168,13 +173,11 @@ class LeftOut(Drift):
     """
 
     label: int = -1
-    share: float = 1.0
-    at: int = 0
-    every: int = 0
 
     def check(self, data: Dataset) -> None:
         """It needs classes."""
         labelled(data, "a class that is left out")
+        _one_of(data, self.label)
 
     def rows(self, change: Change) -> Mapping[int, Mapping[str, Tensor]]:
         """Train and validation parts without the class."""

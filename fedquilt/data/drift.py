@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import signature
 from typing import Any, ClassVar
@@ -33,9 +33,7 @@ class Repartition(Drift):
     Training samples stay training samples, and test samples test samples, whoever has them.
     """
 
-    share: float = 1.0
-    at: int = 0
-    every: int = 40
+    every: int = field(default=40, kw_only=True)
 
     exchanges: ClassVar[bool] = True
 

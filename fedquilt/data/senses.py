@@ -30,9 +30,6 @@ class Noise(Drift):
     """Gaussian noise on every value, ``sigma`` in units of what the net sees; it grows by as much with each stroke."""
 
     sigma: float = 0.3
-    share: float = 1.0
-    at: int = 0
-    every: int = 0
 
     touches: ClassVar[bool] = True
 
@@ -56,9 +53,6 @@ class Sensor(Drift):
 
     gain: float = 0.1
     bias: float = 0.1
-    share: float = 1.0
-    at: int = 0
-    every: int = 0
 
     touches: ClassVar[bool] = True
 
@@ -84,9 +78,6 @@ class Rate(Drift):
 
     low: float = 0.8
     high: float = 1.25
-    share: float = 1.0
-    at: int = 0
-    every: int = 0
 
     touches: ClassVar[bool] = True
 
@@ -116,9 +107,6 @@ class LabelNoise(Drift):
     """A share ``p`` of the training labels is another class, any other as likely; drawn anew with each stroke."""
 
     p: float = 0.2
-    share: float = 1.0
-    at: int = 0
-    every: int = 0
 
     touches: ClassVar[bool] = True
 
