@@ -20,6 +20,7 @@ from .fedcom import fedcom
 from .fedcomgate import fedcomgate
 from .feddrop import feddrop
 from .feddyn import feddyn
+from .fedmp import fedmp
 from .fedper import fedper
 from .fedprox import fedprox
 from .fedrep import fedrep
@@ -57,6 +58,7 @@ _BUILDERS: tuple[Callable[..., Method], ...] = (
     fedcomgate,
     feddrop,
     feddyn,
+    fedmp,
     fedper,
     fedrep,
     fedrolex,

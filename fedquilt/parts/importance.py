@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ..cover import Cover, Params, Place, count_units
+from ..fleet import Device, Fleet
+from ..key import Key
 from ..model import Model
+from ..types import Part, Reply, State
+from .ratio import Given
 
 Score = Literal["l1", "l2"]
 
@@ -46,3 +52,20 @@ def best(model: Model, scores: dict[str, Tensor], ratio: float) -> Cover:
         return score.sort(descending=True, stable=True).indices[: count_units(ratio, len(score))].sort().values
 
     return model.cover({g: kept(s) for g, s in scores.items()})
+
+
+@dataclass(frozen=True)
+class Important(Part):
+    """The units of greatest weights in the global model; of each group the share that the ratio part says."""
+
+    ratio: Given = Given()
+    score: Score = "l1"
+
+    def __call__(self, state: State, client: int, device: Device, model: Model, key: Key) -> Cover:
+        """The sub-model of these units."""
+        share = self.ratio(state.notes.get("send"), client, device, key)
+        return best(model, unit_scores(model, dict(state.params), self.score), share)
+
+    def learn(self, note: Any, state: State, replies: Sequence[Reply], fleet: Fleet) -> Any:
+        """What the ratio part learns."""
+        return self.ratio.learn(note, state, replies, fleet)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedquilt.cover import count_units
+from fedquilt.cover import count_units, put
 from fedquilt.drive.score import score
 from fedquilt.drive.sim import Now, Simulator
 from fedquilt.drive.wire import decode_reply
 from fedquilt.methods import METHODS
 from fedquilt.parts.distil import SelfDistil
+from fedquilt.parts.importance import Important
 from fedquilt.parts.nested import Nested
 from fedquilt.types import Order, Reply
 
@@ -99,3 +100,55 @@ def test_the_seeds_fjord_is_the_fixed_prefix_and_uses_what_it_trained_last() -> 
     assert bits_of(end("fjord", "cnn", variant="seed")) == bits_of(fedavg)
     far = replace(now.state, params={k: v * 0 if v.is_floating_point() else v for k, v in now.state.params.items()})
     assert score(sim, far, range(5), ("test",))[:5] == score(sim, now.state, range(5), ("test",))[:5]
+
+
+# ---- fedmp
+@families
+def test_fedmp_that_drops_nothing_is_uniform_fedavg(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = counted(monkeypatch, Important)
+    full = end("fedmp", family, share=1.0)
+    assert calls[0] == 3 * 5
+    assert bits_of(full) == bits_of(end("fedavg", family, weight="uniform")) != bits_of(end("fedmp", family, share=0.9))
+
+
+def test_the_weakest_units_are_dropped_and_the_rest_of_the_model_is_put_back() -> None:
+    """By hand: units of least l1 norm are not sent; the mean is over whole models, with what was pruned."""
+    sim = world(small(METHODS["fedmp"], share=0.5), "cnn")
+    start = sim.begin()
+    pairs = exchanged(sim, start)
+    weight = start.state.params["conv1.conv.weight"]
+    kept = weight.abs().sum((1, 2, 3)).sort(descending=True, stable=True).indices[:8].sort().values
+    assert all(torch.equal(sim.model.units(o.cover)["conv1"], kept) for o, _ in pairs)
+    now, _ = play(sim, 1)
+    whole = [put(dict(start.state.params), r.cover, r.params) for _, r in pairs]
+    for k, v in now.state.params.items():
+        if v.is_floating_point():
+            assert torch.allclose(v, torch.stack([w[k] for w in whole]).double().mean(0).to(v.dtype), atol=1e-6), k
+
+
+def test_fedmps_bandit_gives_each_client_a_ratio_of_its_own() -> None:
+    sim = world(small(METHODS["fedmp"]), "cnn", widths=(0.2, 1.0))
+    now, sizes = sim.begin(), []
+    for _ in range(4):
+        sizes.append([o.cover.numel for o, _ in exchanged(sim, now)])
+        now, _ = play(sim, 1, now)
+    assert len({tuple(s) for s in sizes}) == 4 and all(len(set(s)) > 1 for s in sizes)
+    arms = now.state.notes["send"]["arms"]
+    assert arms.keys() == set("01234") and all(len(a["pulls"]) == 4 for a in arms.values())
+
+
+@pytest.mark.parametrize("name", ["fedmp"])
+def test_the_seeds_variant_chooses_once_and_then_keeps_to_it(name: str) -> None:
+    sim = world(small(METHODS[name], variant="seed"), "cnn")
+    now, first = sim.begin(), {}
+    for t in range(3):
+        for o, r in exchanged(sim, now):
+            width = sim.fleet.devices[o.client].width
+            assert o.cover == (sim.model.whole if t == 0 else first[o.client])
+            assert first.setdefault(o.client, r.cover) == r.cover
+            units = sim.model.units(r.cover)
+            assert all(len(u) == count_units(width, sim.model.groups[g]) for g, u in units.items())
+        now, told = play(sim, 1, now)
+    up = {c["client"]: c["up"] for c in told[0].clients}
+    small_one = min(sim.fleet.devices, key=lambda i: sim.fleet.devices[i].width)
+    assert up[small_one] == min(up.values()) < 0.3 * max(up.values())
