@@ -110,7 +110,7 @@ def of(
     return Simulator(method, model, fleet, key, site, **{"run": "tiny"} | more)
 
 
-SMALL = {"fraction": 1.0, "epochs": 1, "batch": 4, "lr": 0.05, "steps": 3, "over": 1.0}
+SMALL = {"fraction": 1.0, "epochs": 1, "batch": 4, "lr": 0.05, "steps": 3, "over": 1.0, "initial": 0}
 
 
 def small(builder: Any, **given: Any) -> Method:

@@ -30,6 +30,7 @@ from .fedspu import fedspu
 from .fedyogi import fedyogi
 from .fjord import fjord
 from .flrce import flrce
+from .hermes import hermes
 from .heterofl import heterofl
 from .local import local
 from .lotteryfl import lotteryfl
@@ -37,6 +38,7 @@ from .oort import oort
 from .perfedavg import perfedavg
 from .pfedme import pfedme
 from .powerofchoice import powerofchoice
+from .prunefl import prunefl
 from .pyramidfl import pyramidfl
 from .refl import refl
 from .scaffold import scaffold
@@ -67,6 +69,7 @@ _BUILDERS: tuple[Callable[..., Method], ...] = (
     fedyogi,
     fjord,
     flrce,
+    hermes,
     heterofl,
     lotteryfl,
     oort,
@@ -75,6 +78,7 @@ _BUILDERS: tuple[Callable[..., Method], ...] = (
     powerofchoice,
     pyramidfl,
     refl,
+    prunefl,
     scaffold,
     timelyfl,
 )

@@ -141,10 +141,15 @@ def received(order: Order, client: Client) -> tuple[Params, Cover]:
     What did not travel is the client's own from earlier rounds, or else as the model was built.
     The sub-model is the units that the order speaks of, with all of their tensors.
     """
-    width, model = client.device.width, client.model
-    cover = Cover(plain(order.cover.spans, width))
-    mine = model.params() | section(client.memory, "model")
-    return put(mine, cover, plain(order.params, width)), model.complete(cover)
+    cover = Cover(plain(order.cover.spans, client.device.width))
+    return sewn(order, client), client.model.complete(cover)
+
+
+def sewn(order: Order, client: Client) -> Params:
+    """The client's whole model with what arrived sewn in, whatever the form of the order's cover."""
+    width = client.device.width
+    mine = client.model.params() | section(client.memory, "model")
+    return put(mine, Cover(plain(order.cover.spans, width)), plain(order.params, width))
 
 
 def answer(

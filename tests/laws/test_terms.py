@@ -22,9 +22,11 @@ from fedquilt.method import Method
 from fedquilt.methods import METHODS
 from fedquilt.model import Model
 from fedquilt.norm import NORMS
+from fedquilt.parts.gated import GroupLasso
 from fedquilt.parts.local import Length, Train
+from fedquilt.parts.reconfigure import WATCHES
 from fedquilt.parts.send import Ordered
-from fedquilt.parts.terms import WATCHES, Proximal, SeenClasses
+from fedquilt.parts.terms import Proximal, SeenClasses
 from fedquilt.step import Seen, begin, gradient, training
 from fedquilt.task import Classification, NextToken, Regression, Task
 from fedquilt.types import Local, Memory
@@ -99,6 +101,18 @@ def test_the_proximal_term_is_nothing_at_the_anchor_and_pulls_towards_it() -> No
     assert torch.equal(b.main, a.main)
     assert all(torch.allclose(pulled[k] - plain[k], 0.3 * v) for k, v in gap.items())
     assert gap.keys() == f.model.trainable  # statistics are not pulled
+
+
+def test_the_group_lasso_pulls_each_structure_by_its_length_and_zero_not_at_all() -> None:
+    start = weights(tiny("mlp"), KEY, torch.float64)
+    first = next(k for k in start if start[k].dim() == 2 and not k.startswith("head"))
+    start[first] = start[first].index_fill(0, torch.tensor([1]), 0.0)
+    f = fit("mlp", start=start)
+    (plain, _), (pulled, seen) = at(f), at(replace(f, terms=(GroupLasso(((first, 0),), 0.3),)))
+    rows = start[first].norm(dim=1, keepdim=True)
+    assert torch.allclose(seen.total - seen.main, 0.3 * rows.sum())
+    want = 0.3 * torch.where(rows > 0, start[first] / rows.clamp(min=1e-30), 0.0)
+    assert torch.allclose(pulled[first] - plain[first], want) and want.any() and pulled[first].isfinite().all()
 
 
 def test_absent_classes_get_no_gradient_and_have_no_say() -> None:

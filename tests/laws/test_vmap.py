@@ -17,15 +17,16 @@ from fedquilt.cover import Params
 from fedquilt.fit import Fit, Peer, Slices, Step, Term
 from fedquilt.key import Key
 from fedquilt.parts.distil import SelfDistil
+from fedquilt.parts.gated import GroupLasso
 from fedquilt.parts.personal import Blended
-from fedquilt.parts.terms import WATCHES, Proximal, Scaler, SeenClasses, SquaredLoss, TaskLoss
+from fedquilt.parts.reconfigure import Powers, prunable
+from fedquilt.parts.terms import Proximal, Scaler, SeenClasses, SquaredLoss, TaskLoss
 from fedquilt.step import Held, Seen, begin, gradient, objective, training
 from fedquilt.types import Handle
 
 from ..engine.tiny import KEY, close, samples, task, tiny, weights
 from ..spikes.test_fedlps_trained_scores import Importance, Units
 from ..spikes.test_mpfl_two_nets import Attention, Distil, PeerLoss
-from ..spikes.test_prunefl_squared_gradients import Powers, prunable
 
 SIZES = (5, 3, 7)  # samples of each client's batch
 NETS = ("mlp", "cnn-group", "cnn", "resnet", "lstm")
@@ -74,11 +75,12 @@ STOCK: Mapping[str, Build] = {
     "SquaredLoss": lambda name, key: {"watch": (SquaredLoss(),)},
     "Scaler": lambda name, key: {"view": Scaler.of(tiny(name), 0.4)},
     "SelfDistil": sliced,
+    "GroupLasso": lambda name, key: {"terms": (GroupLasso.of(tiny(name), 0.3),)},
+    "Powers": lambda name, key: {"watch": (Powers(prunable(tiny(name)), 2),)},
     "Blended": lambda name, key: {"terms": (Blended(),), "extra": blend(name, key)},
 }
 SPIKES: Mapping[str, Build] = {
     "Units, Importance": scores,
-    "Powers": lambda name, key: {"watch": (Powers(prunable(tiny(name)), 2),)},
     "Attention, Distil, PeerLoss": lambda name, key: {
         "peers": peers(name, key),
         "terms": (Attention("teacher", 0.3), Distil("teacher", 0.2), PeerLoss("fresh", 0.5)),
@@ -167,7 +169,7 @@ def test_padding_changes_nothing(name: str, case: str, strict_vmap: None) -> Non
 
 
 def test_a_watch_adds_up_for_many_clients_at_once(strict_vmap: None) -> None:
-    for case in (c for c in PARTS if c in (*WATCHES, "Powers")):
+    for case in (c for c in PARTS if c == "Powers"):
         fits = requests("mlp", PARTS[case])
         data = [samples("mlp", 5, KEY.at(i), torch.float64) for i in range(3)]
         done = [alone(f, x, y) for f, (x, y) in zip(fits, data, strict=True)]

@@ -137,7 +137,7 @@ def test_fedmps_bandit_gives_each_client_a_ratio_of_its_own() -> None:
     assert arms.keys() == set("01234") and all(len(a["pulls"]) == 4 for a in arms.values())
 
 
-@pytest.mark.parametrize("name", ["fedmp"])
+@pytest.mark.parametrize("name", ["fedmp", "hermes", "prunefl"])
 def test_the_seeds_variant_chooses_once_and_then_keeps_to_it(name: str) -> None:
     sim = world(small(METHODS[name], variant="seed"), "cnn")
     now, first = sim.begin(), {}

@@ -1,93 +1,33 @@
-"""PruneFL (Jiang et al., TNNLS 2022): squared gradients, those of pruned coordinates too, added up while training."""
+"""PruneFL's parts: squared gradients, those of pruned coordinates too, and the mask that they choose."""
 
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from fedquilt.cover import Cover, Params, put, take
-from fedquilt.fit import SGD, Fit, Fitted, Watch
+from fedquilt.cover import Cover, put, take
+from fedquilt.fit import SGD, Fit
 from fedquilt.model import Model
-from fedquilt.parts.local import received, remember, section
-from fedquilt.types import Client, Grant, Order, Part, Reply, Served
+from fedquilt.parts.local import Train
+from fedquilt.parts.reconfigure import Pruned, Reconfigure, greedy, prunable
+from fedquilt.types import Reply
 
 from ..engine.tiny import HEAVY, KEY, client, drive, engine, order, samples, task, tiny, weights
 
-
-# ---- the piece
-@dataclass(frozen=True)
-class Powers(Watch):
-    """The sum over the steps of the gradient (``power`` 1) or of its square (2), of these tensors."""
-
-    names: tuple[str, ...]
-    power: int = 1
-
-    def start(self, fit: Fit) -> Params:
-        return {k: torch.zeros_like(fit.start[k]) for k in self.names}
-
-    def add(self, so_far: Params, seen: Params, grads: Params) -> Params:
-        return {k: v + grads[k] ** self.power for k, v in so_far.items()}
-
-
-def prunable(model: Model) -> tuple[str, ...]:
-    """Weights of convolutions and of dense layers, the head's excepted."""
-    return tuple(k for k in sorted(model.trainable) if len(model.shapes[k]) > 1 and not k.startswith(model.head))
-
-
-@dataclass(frozen=True)
-class Prune(Part):
-    """Trains under the mask that the order's cover is, and every ``every`` rounds tells what it has added up.
-
-    ``sums``: the square of the summed gradient, as the authors' code has it; else the sum of squares.
-    """
-
-    optim: SGD = SGD()
-    epochs: int = 1
-    batch: int = 4
-    every: int = 2
-    sums: bool = True
-
-    def grant(self, cover: Cover, model: Model) -> Grant:
-        extras = {"importance/" + k: (torch.float32, model.shapes[k]) for k in prunable(model)}
-        return Grant(cover, extras=extras)
-
-    def __call__(self, order: Order, client: Client) -> Any:
-        m, names = client.model, prunable(client.model)
-        zeros = {k: torch.zeros_like(v) for k, v in m.params().items()}
-        start = put(zeros, order.cover, order.params)  # what is pruned is 0, and stays so
-        out: Fitted = yield Fit(
-            m,
-            client.task,
-            start,
-            client.train,
-            client.key.at("train"),
-            self.optim.at(order.round),
-            self.epochs,
-            batch=self.batch,
-            norm=order.norm,
-            free=order.cover,
-            watch=(Powers(names, 1 if self.sums else 2),),
-        )
-        n = client.counts["train"]
-        before = section(client.memory, "importance")
-        told = {k: before.get(k, 0) + n * (v**2 if self.sums else v) for k, v in out.watched.items()}
-        now = (order.round + 1) % self.every == 0
-        extra = {"importance/" + k: v for k, v in told.items()} if now else {}
-        piece = take(out.params, order.cover)
-        reply = Reply(order.client, order.round, piece, order.cover, float(n), {"loss": out.loss}, extra)
-        return reply, remember(importance={} if now else told)
-
-    def serve(self, order: Order, client: Client) -> Any:
-        return Served(client.model, received(order, client)[0], order.norm)
-        yield
-
-
 # ---- its invariants
+SLOW = SGD()
+
+
+def pruned(optim: SGD = SLOW, epochs: int = 1, sums: bool = False) -> Pruned:
+    return Pruned(Train(optim, epochs, 4), sums)
+
+
 def mask(m: Model) -> Cover:
     """A third of the prunable weights, none at all of one tensor, and everything else."""
     names = prunable(m)
@@ -97,14 +37,14 @@ def mask(m: Model) -> Cover:
     return Cover.masks(rows | {names[0]: torch.zeros(m.shapes[names[0]]).bool()})
 
 
-def rounds(name: str, local: Prune, n: int) -> tuple[list[Reply], list[Any]]:
+def rounds(name: str, local: Pruned, n: int) -> tuple[list[Reply], list[Any]]:
     """So many rounds of one client, the server sending back what it got."""
     m, run = tiny(name), engine(name)
     cover = mask(m)
     o, c = order(take(weights(m), cover), cover), client(m, task(name))
     replies, memories = [], []
     for r in range(n):
-        o, c = replace(o, round=r), replace(c, key=KEY.at(r))
+        o, c = replace(o, round=r, scalars={**o.scalars, **({"report": True} if r else {})}), replace(c, key=KEY.at(r))
         reply, memory = drive(run, local(o, c))
         replies, memories = [*replies, reply], [*memories, memory]
         o, c = replace(o, params=reply.params), replace(c, memory=memory)
@@ -116,7 +56,7 @@ def rounds(name: str, local: Prune, n: int) -> tuple[list[Reply], list[Any]]:
 def test_the_importance_is_that_of_a_dense_backward_pass(name: str, sums: bool) -> None:
     m = tiny(name)
     cover, names = mask(m), prunable(m)
-    local = Prune(HEAVY, epochs=2, sums=sums)
+    local = pruned(HEAVY, epochs=2, sums=sums)
     replies, memories = rounds(name, local, 2)
     assert not replies[0].extra and not memories[1].tensors
     x, y = samples(name, 10, KEY.at("train"))
@@ -151,7 +91,7 @@ def test_the_importance_is_that_of_a_dense_backward_pass(name: str, sums: bool) 
 def test_what_is_pruned_is_zero_and_is_not_spoken_of() -> None:
     m, run = tiny("cnn"), engine("cnn")
     cover = mask(m)
-    reply, _ = drive(run, Prune(HEAVY)(order(take(weights(m), cover), cover), client(m, task("cnn"))))
+    reply, _ = drive(run, pruned(HEAVY)(order(take(weights(m), cover), cover), client(m, task("cnn"))))
     f = run.asked[0]
     assert isinstance(f, Fit) and reply.cover == cover
     out = run.answer(f).params
@@ -162,6 +102,44 @@ def test_what_is_pruned_is_zero_and_is_not_spoken_of() -> None:
 
 def test_what_it_tells_is_what_it_was_granted() -> None:
     m = tiny("mlp")
-    replies, _ = rounds("mlp", Prune(), 2)
-    grant = Prune().grant(mask(m), m)
+    replies, _ = rounds("mlp", pruned(), 2)
+    grant = pruned().grant(mask(m), m)
     assert {k: (v.dtype, tuple(v.shape)) for k, v in replies[1].extra.items()} == grant.extras
+
+
+# ---- the mask
+@pytest.mark.parametrize("seed", range(6))
+def test_greedy_is_the_best_of_all_choices(seed: int) -> None:
+    """Against every set that holds what is kept, of at most as many as allowed."""
+    g = torch.rand(9, generator=KEY.at(seed).torch()).double()
+    kept = torch.rand(9, generator=KEY.at("kept", seed).torch()) < 0.3
+    for constant, most in ((0.5, 9), (5.0, 9), (5.0, int(kept.sum()) + 2), (50.0, 9)):
+        mine = greedy(kept, g, constant, most)
+        value = g[mine].sum() / (constant + mine.sum())
+        others = (~kept).nonzero().flatten().tolist()
+        for n in range(most - int(kept.sum()) + 1):
+            for extra in combinations(others, n):
+                some = kept.index_fill(0, torch.tensor(extra, dtype=torch.int64), True)
+                assert value >= g[some].sum() / (constant + some.sum()) - 1e-12
+        assert (kept <= mine).all() and int(mine.sum()) <= most
+
+
+def test_the_mask_by_hand() -> None:
+    """The strongest of a layer stay; of the rest, the one with the greatest gradient comes back."""
+    params = {"a": torch.tensor([3.0, -2.0, 0.1, 0.0]), "b": torch.tensor([[1.0, 0.2]])}
+    used = {"a": torch.tensor([1, 1, 1, 0]).bool(), "b": torch.ones(1, 2).bool()}
+    gain = {"a": torch.tensor([0.1, 0.1, 0.0, 9.0]), "b": torch.tensor([[0.1, 0.0]])}
+    rule = Reconfigure(rate=0.5, constant=1.0)
+    new = rule.chosen(params, used, gain, 0)
+    # one of three in a and one of two in b are candidates (0.1 and 0.2); the pruned one has the gradient
+    assert new["a"].tolist() == [True, True, False, True] and new["b"].tolist() == [[True, False]]
+    few = Reconfigure(rate=0.5, constant=1.0, density=0.5).chosen(params, used, gain, 0)
+    assert few["a"].tolist() == [True, True, False, False] and few["b"].tolist() == [[True, False]]
+
+
+def test_nothing_is_pruned_at_rate_zero() -> None:
+    params = {"a": torch.randn(20, generator=KEY.torch())}
+    used = {"a": torch.rand(20, generator=KEY.at(1).torch()) < 0.5}
+    gain = {"a": torch.rand(20, generator=KEY.at(2).torch())}
+    new = Reconfigure(rate=0.0).chosen(params, used, gain, 0)
+    assert (used["a"] <= new["a"]).all()
