@@ -27,7 +27,7 @@ from .drive.rounds import unpacked
 from .drive.score import everyone
 from .drive.site import Global
 from .key import Key
-from .model import Model
+from .model import Model, adopt
 from .models import build
 from .norm import NORMS
 from .prepare import Prepared, prepare
@@ -165,22 +165,7 @@ def load(folder: Path | str) -> tuple[Model, Params, nn.Module]:
     model = build(spec["model"], Key(0))
     net = build(spec["model"], Key(0)).net
     for name, tensor in params.items():
-        _adopt(net, name, tensor.clone())
+        adopt(net, name, tensor.clone())
     if not NORMS[spec["norm"]].running:
         net = ByBatch(net)
     return model, params, net.eval()
-
-
-def _adopt(net: nn.Module, name: str, tensor: Tensor) -> None:
-    """Make a tensor the net's own under this name, whatever its shape."""
-    owner, _, leaf = name.rpartition(".")
-    module = net.get_submodule(owner)
-    old = getattr(module, leaf)
-    if isinstance(old, nn.Parameter):
-        setattr(module, leaf, nn.Parameter(tensor, requires_grad=old.requires_grad))
-    else:
-        setattr(module, leaf, tensor)
-    for axis, sizes in enumerate((("out_features", "out_channels"), ("in_features", "in_channels"))):
-        for size in sizes:
-            if leaf == "weight" and hasattr(module, size) and tensor.dim() > axis:
-                setattr(module, size, tensor.shape[axis])  # what ``print`` says; the arithmetic goes by the tensors

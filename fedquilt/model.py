@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from .cover import Axes, Axis, Cover, Params, Place, Shapes, count_units, group_sizes, places, take
 from .key import Key
+from .supple import supple
 
 __all__ = ["Axis", "Model", "model"]
 
@@ -269,8 +270,23 @@ def restate(layer: nn.Module) -> None:
         layer.embedding_dim = layer.weight.shape[1]
 
 
+def adopt(net: nn.Module, name: str, tensor: Tensor) -> None:
+    """Make a tensor the net's own under this name, whatever its shape."""
+    owner, _, leaf = name.rpartition(".")
+    layer = net.get_submodule(owner)
+    old = getattr(layer, leaf)
+    setattr(layer, leaf, nn.Parameter(tensor, old.requires_grad) if isinstance(old, nn.Parameter) else tensor)
+    if isinstance(getattr(layer, "weight", None), Tensor) and leaf == "weight":
+        restate(layer)
+
+
 def model(
     net: nn.Module, axes: Axes, head: str = "head", stages: tuple[str, ...] = (), exits: tuple[str, ...] = ()
 ) -> Model:
-    """A user's own net with its axes table (see docs/models.md)."""
-    return Model(net, axes, head, stages, exits=exits)
+    """A user's own net with its axes table (see docs/models.md); torch's layers in it learn to run in pieces."""
+    known = [name for name, _ in net.named_modules() if name]
+    if head not in known:
+        raise ValueError(
+            f"the net has no layer {head!r} that makes the outputs: say head=..., one of {', '.join(known)}"
+        )
+    return Model(supple(net), axes, head, stages, exits=exits)

@@ -122,6 +122,15 @@ class _Recurrent:
     weight_hh_l0: Tensor
 
     @property
+    def _flat_weights(self: Any) -> list[Tensor | None]:
+        """The tensors at hand: torch keeps a list of those that it was built with."""
+        return [getattr(self, name, None) for name in self._flat_weights_names]
+
+    @_flat_weights.setter
+    def _flat_weights(self, value: object) -> None:
+        """Torch sets its list; it is not needed."""
+
+    @property
     def input_size(self) -> int:
         """The width of what comes in."""
         return self.weight_ih_l0.shape[1]

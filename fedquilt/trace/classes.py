@@ -6,6 +6,7 @@ kept or left together.  Class 0 is what nobody may move: the net's inputs, outpu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -44,28 +45,40 @@ class Reason:
         return f"{self.where}: {self.said}"
 
 
+def thin(t: Tensor, *others: Tensor) -> Tensor:
+    """The tensor without the copies along axes that it, and each of the others, is expanded along."""
+    for d in range(t.dim()):
+        if t.shape[d] > 1 and all(v.stride(d) == 0 for v in (t, *others)):
+            t = t.narrow(d, 0, 1)
+    return t
+
+
 class Classes:
     """Labels, and which of them are one unit."""
 
-    def __init__(self, labels: int) -> None:
-        self.flat = torch.arange(labels + 1)
+    def __init__(self) -> None:
+        self.flat = torch.zeros(1, dtype=torch.int64)
         self.reasons: list[Reason] = []
-        self.fixed_by = np.full(labels + 1, -1)  # for each label the reason that fixed it
-        self.merged_by = np.full(labels + 1, -1)  # and the last that made fewer units of those on one axis
+        self.fixed_by = np.full(1, -1)  # for each label the reason that fixed it
+        self.merged_by = np.full(1, -1)  # and the last that made fewer units of those on one axis
 
-    def copy(self) -> Classes:
-        """The same classes, to be joined further without a trace here."""
-        new = Classes(len(self.flat) - 1)
-        new.flat = self.flat.clone()
-        return new
+    def fresh(self, *shape: int) -> Tensor:
+        """So many new labels, each a class of its own."""
+        n = len(self.flat)
+        new = torch.arange(n, n + math.prod(shape))
+        self.flat = torch.cat([self.flat, new])
+        more = np.full(len(new), -1)
+        self.fixed_by, self.merged_by = np.append(self.fixed_by, more), np.append(self.merged_by, more)
+        return new.view(shape)
 
     def of(self, labels: Tensor) -> Tensor:
         """The class of each label."""
-        return self.flat[labels]
+        return self.flat[thin(labels)].expand(labels.shape)
 
     def unite(self, a: Tensor, b: Tensor, why: Reason) -> None:
-        """Make these labels, pair by pair, one class each; 0 in either says nothing."""
+        """Make these labels, pair by pair, one class each; where one of a pair is fixed, the other is then, too."""
         a, b = torch.broadcast_tensors(self.of(a), self.of(b))
+        self.fix(torch.cat([a[b == FIXED], b[a == FIXED]]), why)
         differ = (a != b) & (a != FIXED) & (b != FIXED)
         if differ.any():
             before = (a.unique().numel(), b.unique().numel())
