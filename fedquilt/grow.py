@@ -188,7 +188,7 @@ def deeper(model: Model, where: str) -> tuple[dict[str, Any], str]:
 
 def general(spec: Spec) -> dict[str, Any]:
     """The spec by the name of the builder that does the work: a ``vgg11`` is a ``convnet``."""
-    if not spec:
+    if spec.get("name") not in MODELS:
         raise ValueError("a net of one's own has no spec that says how to build it deeper")
     settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.items()}
     cut = {k: settings.pop(k) for k in ("units", "depth") if k in settings}

@@ -164,8 +164,8 @@ def _model(run: Run, data: Dataset, key: Key) -> Model:
         model = run.model
     else:
         text = _auto(data) if run.model == "auto" else run.model
-        name, given = _asked("model", named, text, models.MODELS, "model")
-        known = settings(models.MODELS[name])
+        name, given = _asked("model", models.named, text)
+        known = settings(models.builder_of(name))
         shape = {
             "input": data.shape,
             "inputs": math.prod(data.shape),

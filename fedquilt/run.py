@@ -34,7 +34,7 @@ class Run:
 
     :param method: a name, a mapping of a name and settings (``{"name": "fedspu", "lr": 0.01}``), or a method
     :param data: the name of a data set, or a data set
-    :param model: a name with settings (``"cnn:conv=16,32"``) or a model; with ``auto`` the data say which
+    :param model: a name with settings (``cnn:conv=16,32``), ``my.module:net``, or a model; ``auto``: as the data say
     :param clients: how many clients the data are shared out among
     :param partition: who gets which samples: ``auto`` (what suits the data), ``dirichlet:0.1``, ``natural``, ...
     :param split: train/validation/test of each client in per cent; in 70/0/30 the test part doubles as validation

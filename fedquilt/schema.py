@@ -11,7 +11,7 @@ import math
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache, wraps
@@ -76,7 +76,10 @@ def settings(builder: Callable[..., object], skip: int = 0) -> dict[str, inspect
 def hint(builder: Callable[..., object], name: str) -> Any:
     """The type of one setting (the others may have types that are not loaded)."""
     plain = inspect.unwrap(builder)
-    said = types.SimpleNamespace(__annotations__={name: inspect.signature(plain).parameters[name].annotation})
+    setting = inspect.signature(plain).parameters[name]
+    if setting.annotation is setting.empty:  # somebody's own
+        return Any if setting.default in (setting.empty, None) else type(setting.default)
+    said = types.SimpleNamespace(__annotations__={name: setting.annotation})
     return typing.get_type_hints(said, vars(sys.modules[plain.__module__]))[name]
 
 
@@ -163,19 +166,24 @@ def named(text: str, table: Mapping[str, Callable[..., T]], kind: str, skip: int
     name, *words = text.split(":")
     if name not in table:
         raise unknown(kind, name, table)
-    order = list(settings(table[name], skip))
+    return name, worded(words, table[name], name, f"{kind} {text!r}", skip)
+
+
+def worded(words: Sequence[str], builder: Callable[..., object], name: str, what: str, skip: int = 0) -> dict[str, Any]:
+    """The settings that words say, such as ``10``, ``k=3``."""
+    order = list(settings(builder, skip))
     usage = f"it is {':'.join([name, *(s.upper() for s in order)])}" if order else f"{name} has none"
     given: dict[str, object] = {}
     for place, word in enumerate(words):
         key, equals, value = word.partition("=")
         if not equals:
             if place >= len(order):
-                raise BadSetting(f"{text!r} has too many settings; {usage}")
+                raise BadSetting(f"{what} has too many settings; {usage}")
             key, value = order[place], word
         if key in given:
-            raise BadSetting(f"{text!r} says {key} twice")
+            raise BadSetting(f"{what} says {key} twice")
         given[key] = value
-    return name, check(table[name], given, f"{kind} {text!r}", skip=skip)
+    return check(builder, given, what, skip=skip)
 
 
 def chosen(text: str, table: Mapping[str, Callable[..., T]], kind: str) -> T:

@@ -63,6 +63,7 @@ def app(words: Sequence[str]) -> tuple[App, list[str]]:
     made.command(show)
     sharing = [f for f in flags(()) if f.name in SHARING] if "partition" in words else []
     made.command(taking(partition, sharing, False))
+    made.command(axes)
     made.command(export)
     made.command(board)
     made.command(doctor)
@@ -222,6 +223,28 @@ def partition(
     from .share import partition as do
 
     return do({"data": data, **said}, plot, json)
+
+
+def axes(
+    net: str,
+    /,
+    *,
+    input: Annotated[str, Parameter(help="the shape of a sample: 3,32,32; with its type where that matters: 80:int64")],
+    json: Json = False,
+) -> int:
+    """Find the axes table of your own net: Python to put in a file, whose `net` is then a model for `--model`.
+
+    The net is followed once, and two laws are checked for each group of units: their order says nothing,
+    and the net runs on some of them. What stays whole is said, and why.
+
+    Parameters
+    ----------
+    net
+        what makes the net: my.module:Net, with settings where it needs some: my.module:Net:classes=4
+    """
+    from .axes import axes as do
+
+    return do(net, input, json)
 
 
 def export(

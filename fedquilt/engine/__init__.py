@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..meter import Usage
 from ..model import Model
+from ..models import MODELS
 from ..types import Client, Handle, Local, Order
 
 
@@ -66,8 +67,13 @@ class Setup:
 
     @staticmethod
     def resolve(model: Model, engine: str = "serial") -> Setup:
-        """By a fixed rule: convolutions of 8 channels or more run channels-last; one thread a client."""
-        wide = any(isinstance(m, nn.Conv2d) and m.out_channels >= 8 for m in model.net.modules())
+        """By a fixed rule: the zoo's convolutions of 8 channels or more run channels-last; one thread a client.
+
+        A net of one's own may take views that only the contiguous layout has.
+        """
+        wide = model.name in MODELS and any(
+            isinstance(m, nn.Conv2d) and m.out_channels >= 8 for m in model.net.modules()
+        )
         return Setup(engine, "channels_last" if wide else "contiguous", 1)
 
     def record(self) -> Mapping[str, object]:

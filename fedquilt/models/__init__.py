@@ -13,6 +13,8 @@ from typing import Any
 
 from ..key import Key
 from ..model import Model, drawing
+from ..schema import unknown, worded
+from . import own
 from .base import Exit, Staged
 from .cnn import cifar100_cnn, cifar_cnn, cnn, emnist_cnn, mnist_cnn, speech_cnn
 from .convnet import convnet, motion_cnn
@@ -74,6 +76,8 @@ MODELS: Mapping[str, Callable[..., Model]] = {
 def build(spec: Mapping[str, object], key: Key) -> Model:
     """The model that ``{"name": "cnn", **settings}`` says, its parameters drawn from ``key`` alone.
 
+    A name such as ``my.module:net`` is that of a function of one's own, see :mod:`fedquilt.models.own`.
+
     ``build(model.spec, key)`` makes the same net again, and ``build(spec, key).params()`` is the
     initial model of a run.  Torch's global generator is left as it was.  Any spec may say ``units``,
     how many some groups have (``{"conv1": 8}``), and ``depth``, how many stages (see :meth:`Model.upto`).
@@ -84,9 +88,7 @@ def build(spec: Mapping[str, object], key: Key) -> Model:
     depth: Any = settings.pop("depth", None)
     if not isinstance(name, str):
         raise ValueError(f"a model's spec says its name, one of {', '.join(MODELS)}; this one says {dict(spec)}")
-    if name not in MODELS:
-        raise ValueError(f"no model is called {name!r}{_instead(name, MODELS)}")
-    builder = MODELS[name]
+    builder = builder_of(name)
     known = signature(builder).parameters
     for k in settings:
         if k not in known:
@@ -97,6 +99,23 @@ def build(spec: Mapping[str, object], key: Key) -> Model:
     if others := {g: n for g, n in units.items() if m.groups.get(g) != n}:
         m = m.sized(others, key.at("units"))
     return m if depth is None else m.upto(depth)
+
+
+def named(text: str) -> tuple[str, dict[str, Any]]:
+    """The name and the settings of a text such as ``cnn:conv=16,32`` or ``my.module:net:classes=4``."""
+    name, words = own.parted(text, MODELS)
+    if not own.is_own(name) and name not in MODELS:
+        raise unknown("model", name, MODELS)
+    return name, worded(words, builder_of(name), name, f"model {text!r}")
+
+
+def builder_of(name: str) -> Callable[..., Model]:
+    """What makes the models of this name."""
+    if own.is_own(name):
+        return own.maker(name)
+    if name not in MODELS:
+        raise ValueError(f"no model is called {name!r}{_instead(name, MODELS)}; one's own is named my.module:net")
+    return MODELS[name]
 
 
 def _instead(word: str, known: Mapping[str, object]) -> str:

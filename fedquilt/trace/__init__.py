@@ -3,7 +3,7 @@
 Nothing here is used when a net is trained.
 """
 
-from .find import Found, axes_of
+from .find import Found, axes_of, batch
 from .walk import Untraceable
 
-__all__ = ["Found", "Untraceable", "axes_of"]
+__all__ = ["Found", "Untraceable", "axes_of", "batch"]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..cover import Axes
 from ..model import Model, model
-from .check import broken
+from .check import KEY, broken
 from .table import rows_of, table_of
 from .values import Trace
 from .walk import walk
@@ -78,7 +78,8 @@ def unplaced(t: Trace, table: Axes) -> dict[str, str]:
 
 def batch(shape: tuple[int, ...], dtype: torch.dtype, net: nn.Module) -> Tensor:
     """Two samples of this shape: numbers at random, or the first words of the smallest table that is looked up."""
+    g = KEY.torch()
     if dtype.is_floating_point:
-        return torch.randn(2, *shape, dtype=dtype)
+        return torch.randn(2, *shape, dtype=dtype, generator=g)
     sizes = [m.num_embeddings for m in net.modules() if isinstance(m, nn.Embedding)]
-    return torch.randint(min(sizes, default=2), (2, *shape)).to(dtype)
+    return torch.randint(min(sizes, default=2), (2, *shape), generator=g).to(dtype)

@@ -32,7 +32,7 @@ repeat_interleave reshape reshape_as roll rot90 select select_scatter slice slic
 split_with_sizes squeeze stack swapaxes swapdims t mT numpy_T matrix_H adjoint take_along_dim tensor_split
 transpose tril triu unbind unflatten unfold unsafe_chunk unsafe_split unsqueeze view view_as _unsafe_view
 _reshape_alias"""
-SIZED = frozenset("view reshape unflatten expand narrow split split_with_sizes chunk slice".split())
+SIZED = frozenset(["view", "reshape", "unflatten", "expand", "narrow", "split", "split_with_sizes", "chunk", "slice"])
 SUMMED = """all amax amin any argmax argmin count_nonzero linalg_vector_norm logsumexp max mean min norm prod std
 std_mean sum var var_mean median"""
 ORDERED = "cumsum cumprod logcumsumexp cummax cummin sort topk argsort"
