@@ -18,6 +18,7 @@ from fedquilt.engine.serial import Serial
 from fedquilt.fleet import Fleet, tiers
 from fedquilt.key import Key
 from fedquilt.method import Method
+from fedquilt.model import Model
 from fedquilt.models import build
 from fedquilt.parts.schedule import Buffered
 from fedquilt.store import InRam, Memories
@@ -99,10 +100,11 @@ def of(
     widths: Sequence[float],
     fleet: Fleet | None = None,
     memories: Memories | None = None,
+    model: Model | None = None,
     **more: Any,
 ) -> Simulator:
-    """A simulator of given data."""
-    model = build(kind.model, key.at("model"))
+    """A simulator of given data, and of a given net, if it is not the family's."""
+    model = model or build(kind.model, key.at("model"))
     sizes = {i: shards.counts(i)["train"] for i in shards.clients}
     fleet = fleet or tiers(sizes, widths, key.at("fleet"))
     engine = Serial(shards, Setup("serial", "contiguous", 1), strict=True)

@@ -136,6 +136,10 @@ def _card(kind: str, name: str, source: Source, skip: int) -> Card:
         return Card(kind, name, ", ".join(f"{k} {v}" for k, v in said.items()), "", ())
     doc = doc_of(source.node)
     known = tuple(settings(source))[skip:]
+    if kind == "models":
+        from .weights import facts as weigh
+
+        return Card(kind, name, sentence(doc), doc, known, weigh(name))
     if kind != "methods":
         return Card(kind, name, sentence(doc), doc, known)
     from .anatomy import facts  # which stands on this module

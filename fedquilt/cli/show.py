@@ -13,6 +13,18 @@ from ..run import record_of
 from ..schema import BadSetting, nearest
 from .cards import TABLES, Card, cards, find
 from .tables import console, print_json, print_run, table
+from .weights import sizes
+
+FACTS = {"methods": ("family", "paper"), "models": ("parameters", "groups", "FLOP a sample", "bytes")}
+NOTES = {"models": "training on a sample, and sending, at widths 0.2, 0.4, 0.6, 0.8, 1"}
+NUMBERS = FACTS["models"]
+
+
+def _plain(card: Card) -> dict[str, Any]:
+    """A card, fit for JSON; of a model with its sizes as numbers."""
+    if card.kind != "models":
+        return card.plain()
+    return {k: v for k, v in card.plain().items() if k not in FACTS["models"]} | sizes()[card.name]
 
 
 def list_kinds(kinds: Sequence[str], as_json: bool) -> int:
@@ -23,14 +35,14 @@ def list_kinds(kinds: Sequence[str], as_json: bool) -> int:
                 f"nothing is kept under {kind!r}; {nearest(kind, TABLES)}There are: {', '.join(TABLES)}", "kind"
             )
     if as_json:
-        said = {kind: [c.plain() for c in cards(kind).values()] for kind in kinds}
+        said = {kind: [_plain(c) for c in cards(kind).values()] for kind in kinds}
         print_json(said[kinds[0]] if len(kinds) == 1 else said)
         return 0
     for kind in kinds:
-        made = table(kind)
-        facts = ("family", "paper") if kind == "methods" else ()
+        facts = FACTS.get(kind, ())
+        made = table(f"{kind}: {NOTES[kind]}" if kind in NOTES else kind)
         for column in ("name", *facts, "what it is"):
-            made.add_column(column, no_wrap=column == "name")
+            made.add_column(column, no_wrap=column == "name", justify="right" if column in NUMBERS else "left")
         for card in cards(kind).values():
             made.add_row(Text(card.name, "bold"), *(card.facts[f] for f in facts), Text(card.summary))
         console().print(made)
@@ -52,7 +64,7 @@ def show_name(name: str, as_json: bool) -> int:
             f"`fedquilt list` shows all names"
         )
     if as_json:
-        said = [c.plain() | _live(c) for c in found]
+        said = [_plain(c) | _live(c) for c in found]
         print_json(said[0] if len(said) == 1 else said)
         return 0
     for card in found:

@@ -60,7 +60,7 @@ class Classes:
         self.flat = torch.zeros(1, dtype=torch.int64)
         self.reasons: list[Reason] = []
         self.fixed_by = np.full(1, -1)  # for each label the reason that fixed it
-        self.merged_by = np.full(1, -1)  # and the last that made fewer units of those on one axis
+        self.merged_by = np.full(1, -1)  # and the first that made fewer units of those on one axis
 
     def fresh(self, *shape: int) -> Tensor:
         """So many new labels, each a class of its own."""
@@ -118,4 +118,6 @@ class Classes:
     def _note(self, by: np.ndarray, classes: Tensor, why: Reason) -> None:
         if not self.reasons or self.reasons[-1] is not why:
             self.reasons.append(why)
-        by[torch.isin(self.flat, classes.unique()).numpy()] = len(self.reasons) - 1
+        mine = torch.isin(self.flat, classes.unique()).numpy()
+        said = np.array([not r.plain for r in self.reasons] + [False])  # the last is for -1: nothing was said
+        by[mine & ~said[by]] = len(self.reasons) - 1

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..cover import Axes
 from ..model import Model, model
 from .check import KEY, broken
+from .classes import FIXED
 from .table import rows_of, table_of
 from .values import Trace
 from .walk import walk
@@ -64,10 +65,12 @@ def head_of(t: Trace) -> str:
 def unplaced(t: Trace, table: Axes) -> dict[str, str]:
     """The tensors of which the trace left an axis whole for a reason that a person may want to know."""
     said: dict[str, str] = {}
+    known: set[int] = set()
     for (name, d), row in rows_of(t).items():
         along = table.get(name, (None,) * len(t.shapes[name]))[d]
-        if along is not None or len(row) < 2 or d > 1 or len({*row}) > 1:
+        if along is not None or len(row) < 2 or d > 1 or len({*row}) > 1 or row[0] in known:
             continue
+        known |= {row[0]} - {FIXED}
         by = t.classes.merged_by if row[0] else t.classes.fixed_by
         reasons = sorted({int(i) for i in by[t.rows[name][d].numpy()] if i >= 0})
         told = [t.classes.reasons[i] for i in reasons if not t.classes.reasons[i].plain]

@@ -11,6 +11,8 @@ from .products import biased
 from .rules import Args, meet, rule, values
 from .values import Trace, Value, Weight, varies
 
+GROUPED = "is a convolution of groups: a unit is a whole group"
+
 
 @rule("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d")
 def convolution(t: Trace, a: Args, out: Tensor) -> Tensor | None:
@@ -22,7 +24,7 @@ def convolution(t: Trace, a: Args, out: Tensor) -> Tensor | None:
         return None
     if groups == 1:
         into, made = (rows[0], rows[1]) if back else (rows[1], rows[0])
-        t.columns(x, 1, into, "what comes in is nobody's to move")
+        t.columns(x, 1, into)
     else:
         made = grouped(t, x, rows[0], groups, out.shape[1], back)
     labels = made.view(-1, *[1] * (out.dim() - 2)).expand(out.shape)
@@ -32,8 +34,8 @@ def convolution(t: Trace, a: Args, out: Tensor) -> Tensor | None:
 def grouped(t: Trace, x: Value, row: Tensor, groups: int, outs: int, back: bool) -> Tensor:
     """The labels of the channels that groups make; all of a group, and what goes into it, is one unit."""
     each = row.view(groups, -1)
-    t.classes.unite(each[:, :1], each, t.why("is a convolution of groups: a unit is a whole group"))
-    t.columns(x, 1, each[:, :1].expand(-1, x.data.shape[1] // groups).flatten(), "what comes in is nobody's to move")
+    t.classes.unite(each[:, :1], each, t.why(GROUPED))
+    t.columns(x, 1, each[:, :1].expand(-1, x.data.shape[1] // groups).flatten(), GROUPED)
     return each[:, :1].expand(-1, outs // groups).flatten()
 
 
@@ -43,7 +45,7 @@ def channelled(t: Trace, a: Args, out: Tensor) -> Tensor:
     x = t.spread(a["input"])
     for name in ("weight", "bias", "running_mean", "running_var"):
         if a.get(name) is not None:
-            t.columns(x, 1, t.spread(a[name]).labels, "what comes in is nobody's to move")
+            t.columns(x, 1, t.spread(a[name]).labels)
     return t.classes.of(x.labels)
 
 
@@ -73,7 +75,7 @@ def prelu(t: Trace, a: Args, out: Tensor) -> Tensor:
     """Each channel by itself, with a slope of its own."""
     x, w = t.spread(a["self"]), t.spread(a["weight"])
     if w.data.numel() > 1:
-        t.columns(x, 1, w.labels, "what comes in is nobody's to move")
+        t.columns(x, 1, w.labels)
     else:
         t.classes.fix(w.labels, t.why("one slope for all", True))
     return t.classes.of(x.labels)
@@ -105,7 +107,7 @@ def recurrent(t: Trace, a: Args, out: Any) -> Any:
             into, back = t.axes(w_ih, 0, 1), t.axes(w_hh, 0, 1)
             if into is None or back is None:
                 return None
-            t.columns(x, -1, into[1], "what comes in is nobody's to move")
+            t.columns(x, -1, into[1])
             for row in (into[0], back[0], *(t.spread(b).labels for b in biases)):
                 t.classes.unite(row.view(gates, -1), back[1], t.why("a hidden unit has a row in every gate", True))
             ends.append(back[1])

@@ -81,7 +81,7 @@ def product(t: Trace, x: Any, left: str, y: Any, right: str, after: str, out: Te
             rows = t.axes(w, 0, 1)
             if rows is not None:
                 z = t.spread(other)
-                t.columns(z, others.index(k) - len(others), rows[mine.index(k)], "what comes in is nobody's to move")
+                t.columns(z, others.index(k) - len(others), rows[mine.index(k)])
                 own = mine.replace(k, "")
                 at = after.index(own) - len(after)
                 return rows[mine.index(own)].view([-1, *[1] * (-at - 1)]).expand(out.shape)

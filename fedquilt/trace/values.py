@@ -125,7 +125,7 @@ class Trace:
                     self.classes.fix(labels, Reason("no operation reads it by units", Where("", name), True))
 
     # ---- what operations owe
-    def columns(self, x: Value, dim: int, labels: Tensor, said: str) -> None:
+    def columns(self, x: Value, dim: int, labels: Tensor, said: str = "reads several units with one weight") -> None:
         """What comes in along an axis is made of the units that these labels name, at every position."""
         units = self.classes.of(x.labels).movedim(dim, -1).reshape(-1, x.data.shape[dim])
         if bool((units == units[:1]).all()):
@@ -133,8 +133,10 @@ class Trace:
         fixed = (units == FIXED).any(0)
         bound = varies(x.data, dim) or x.data.shape[dim] == 1 or not bool(fixed.all())
         if bound:  # else it is the same everywhere, such as a first state of zeros
-            self.classes.fix(labels[fixed], self.why(said, True))
-            self.classes.unite(units[:, ~fixed], labels[~fixed], self.why(said))
+            self.classes.fix(labels[fixed], self.why("what comes in is nobody's to move", True))
+            self.classes.unite(
+                units[:, ~fixed], labels[~fixed], self.why("reads units at several places with one weight")
+            )
 
     def settle(self, labels: Tensor, dims: Sequence[int], said: str) -> Tensor:
         """Whose units what is summed over these axes is, the axes kept at length one."""

@@ -69,6 +69,8 @@ def walk(net: nn.Module, x: Tensor) -> Trace:
             found[node] = called(t, node.target, args, more)
         elif node.op == "output":
             t.where = Where("output", kind="the net's output")
+            if len(node.args[0]) != 1:
+                raise Untraceable(f"{type(net).__name__} gives {len(node.args[0])} tensors, not one of scores")
             for v in values(t, args):
                 t.classes.fix(v.labels, t.why("the outputs are what they are", True))
         else:
