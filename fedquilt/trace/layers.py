@@ -26,12 +26,12 @@ def convolution(t: Trace, a: Args, out: Tensor) -> Tensor | None:
         into, made = (rows[0], rows[1]) if back else (rows[1], rows[0])
         t.columns(x, 1, into)
     else:
-        made = grouped(t, x, rows[0], groups, out.shape[1], back)
+        made = grouped(t, x, rows[0], groups, out.shape[1])
     labels = made.view(-1, *[1] * (out.dim() - 2)).expand(out.shape)
     return biased(t, labels, a.get("bias"), out, 1)
 
 
-def grouped(t: Trace, x: Value, row: Tensor, groups: int, outs: int, back: bool) -> Tensor:
+def grouped(t: Trace, x: Value, row: Tensor, groups: int, outs: int) -> Tensor:
     """The labels of the channels that groups make; all of a group, and what goes into it, is one unit."""
     each = row.view(groups, -1)
     t.classes.unite(each[:, :1], each, t.why(GROUPED))

@@ -134,9 +134,7 @@ class Trace:
         bound = varies(x.data, dim) or x.data.shape[dim] == 1 or not bool(fixed.all())
         if bound:  # else it is the same everywhere, such as a first state of zeros
             self.classes.fix(labels[fixed], self.why("what comes in is nobody's to move", True))
-            self.classes.unite(
-                units[:, ~fixed], labels[~fixed], self.why("reads units at several places with one weight")
-            )
+            self.classes.unite(units[:, ~fixed], labels[~fixed], self.why(said))
 
     def settle(self, labels: Tensor, dims: Sequence[int], said: str) -> Tensor:
         """Whose units what is summed over these axes is, the axes kept at length one."""
