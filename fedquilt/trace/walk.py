@@ -37,9 +37,8 @@ def exported(net: nn.Module, x: Tensor) -> Any:
             return torch.export.export(net.eval(), (x,), strict=False)
         except Exception as error:
             reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-            raise Untraceable(
-                f"{type(net).__name__} cannot be traced on an input {tuple(x.shape)}: {reason}"
-            ) from error
+            on = f"an input of shape {tuple(x.shape[1:])} and type {str(x.dtype).removeprefix('torch.')}"
+            raise Untraceable(f"{type(net).__name__} cannot be traced on {on}: {reason}") from error
         finally:
             logging.disable(logging.NOTSET)
 
