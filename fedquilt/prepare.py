@@ -86,7 +86,7 @@ def prepare(run: Run, memories: Memories | None = None) -> Prepared:
     model = _model(run, data, key)
     setup = Setup.resolve(model, run.engine)
     sizes = shards.sizes()
-    fleet = _fleet(run, sizes, key.at("fleet"))
+    fleet = fleet_of(run, sizes, key.at("fleet"))
     name = _identity(run, shards.fingerprint)
     answering = Serial(shards, setup)
     here = Here(method.local, model, data.task, fleet, shards, answering, memories or InRam())
@@ -125,7 +125,8 @@ def _asked(setting: str, make: Callable[..., Any], *args: Any) -> Any:
         raise BadSetting(str(error), setting) from error
 
 
-def _fleet(run: Run, sizes: Mapping[int, int], key: Key) -> Fleet:
+def fleet_of(run: Run, sizes: Mapping[int, int], key: Key) -> Fleet:
+    """The devices of a run whose clients have so much data."""
     fleet: Fleet = _asked("fleet", muster, run.fleet, sizes, key)
     fleet = replace(
         fleet,

@@ -67,7 +67,19 @@ def app(words: Sequence[str]) -> tuple[App, list[str]]:
     made.command(export)
     made.command(board)
     made.command(doctor)
+    made.command(deploying(words, methods))
     return made, tidy(words, methods)
+
+
+def deploying(words: Sequence[str], methods: Sequence[str]) -> App:
+    """The commands that bring a run to real devices."""
+    from .deploy import init, run
+
+    made = App(name="deploy", help="Run a method on real devices, through Flower.")
+    more = flags(methods) if "deploy" in words and "init" in words else []
+    made.command(taking(init, more, not methods))
+    made.command(run)
+    return made
 
 
 def run(

@@ -1,0 +1,62 @@
+"""The simulator and Flower's messages: the same method object, the same bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedquilt.drive.flower.server import serve
+from fedquilt.methods import METHODS
+from fedquilt.run import Run, run
+from fedquilt.schema import settings
+
+from ..laws.strategies import all_bits
+from .conftest import config_of, grid_of
+
+# Of every kind: partial models, personal ones, state at the server, a stop and a selection that learn.
+KINDS = ("fedavg", "fedprox", "fedspu", "heterofl", "fedrolex", "ditto", "fedper", "scaffold", "flrce", "apfl")
+LATER = ("lotteryfl", "fedlps")
+NAMES = KINDS + tuple(m for m in LATER if m in METHODS)
+COUNTED = ("down", "up", "flops", "fallbacks", "peak")  # joules are added up in the order of arrival
+TIMELESS = ("round", "asked", "merged", "outcomes", "loss", "stopped", *COUNTED)
+
+
+def tiny(method: str, **more: Any) -> Run:
+    """Five clients of every width, five rounds, more than one local step."""
+    given = {"fraction": 1.0, "epochs": 1, "batch": 16, "lr": 0.05}
+    known = {k: v for k, v in given.items() if k in settings(METHODS[method])}
+    spec = {"name": method, **known}
+    base: dict[str, Any] = {
+        "clients": 5,
+        "rounds": 5,
+        "eval_every": 2,
+        "model": "cnn:conv=4,8",
+        "partition": "dirichlet:0.5",
+    }
+    return Run(method=spec, **(base | more))
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_flowers_messages_give_the_simulators_bits(method: str, tmp_path: Path) -> None:
+    asked = tiny(method)
+    alone = run(asked, tmp_path / "sim")
+    config = config_of(asked, tmp_path / "flower")
+    grid = grid_of(asked, config)
+    far = serve(grid, config)
+    assert all_bits(far.params) == all_bits(alone.params)
+    assert far.record["id"] == alone.record["id"]
+    for a, b in zip(far.history.rounds, alone.history.rounds, strict=True):
+        assert {k: a[k] for k in TIMELESS} == {k: b[k] for k in TIMELESS}
+    assert by_client(far.history.clients) == by_client(alone.history.clients)
+    assert sorted(map(str, far.history.scores)) == sorted(map(str, alone.history.scores))
+    # what is metered is what Flower was given
+    trained = [n for _, kind, n in grid.down if kind == "train"], [n for _, kind, n in grid.up if kind == "train"]
+    assert tuple(map(sum, trained)) == tuple(sum(r[k] for r in far.history.rounds) for k in ("down", "up"))
+
+
+def by_client(records: list[Any]) -> list[Any]:
+    """The records, less what only a real clock says, in an order of their own."""
+    less = [{k: v for k, v in r.items() if k not in ("wall", "inside")} for r in records]
+    return sorted(less, key=lambda r: (r["round"], r["client"]))
