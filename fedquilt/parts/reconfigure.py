@@ -140,7 +140,7 @@ class Reconfigure(Part):
             return (round + 1) % self.early == 0
         return not self.static and (round + 1) % self.every == 0
 
-    def brief(self, state: State, client: int, device: Device, model: Model, cover: Cover) -> Brief:
+    def brief(self, state: State, client: int, device: Device, model: Model, cover: Cover, key: Key) -> Brief:
         """Whether the squared gradients are wanted now."""
         return Brief({"report": True}) if self.due(state.round) else Brief()
 
