@@ -229,9 +229,11 @@ OTHERS = {
     "seconds": whole(optim=SGD(0.1, 0.9, 0.01, 1.0), epochs=Length(1, 2, 1e-3), terms=(Proximal(0.1),), finetune=2),
 }
 SEEDS = {f"{n}, seed": b(variant="seed") for n, b in METHODS.items() if "variant" in signature(b).parameters}
-STOCK_METHODS = {name: build() for name, build in METHODS.items()} | SEEDS | {
-    f"{name}, {norm}": replace(m, norm=norm) for name, m in OTHERS.items() for norm in NORMS
-}
+STOCK_METHODS = (
+    {name: build() for name, build in METHODS.items()}
+    | SEEDS
+    | {f"{name}, {norm}": replace(m, norm=norm) for name, m in OTHERS.items() for norm in NORMS}
+)
 
 
 def asked(method: Method) -> list[Request]:
