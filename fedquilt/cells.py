@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import stats
 from .history import COSTS, whose
 from .stats import Values, holm, interval, paired, worst_decile
-from .study import Entry, is_finetuned
+from .study import is_finetuned
 
 if TYPE_CHECKING:
     from .key import Key
@@ -41,17 +41,11 @@ class Done:
 Runs = Mapping[str, Mapping[int, Done]]  # by label and seed
 
 
-def cell(
-    methods: Mapping[str, Mapping[str, Any]], data: str, partition: str, done: Sequence[tuple[Entry, Done]]
-) -> dict[str, Any]:
+def cell(methods: Mapping[str, Mapping[str, Any]], data: str, partition: str, runs: Runs) -> dict[str, Any]:
     """One data set and partition: a row a method, and every pair of methods."""
     from .key import Key  # here: a report of a finished comparison needs no torch
 
-    runs: dict[str, dict[int, Done]] = {label: {} for label in methods}
-    for e, d in done:
-        if (e.data, e.partition) == (data, partition):
-            runs[e.label][e.seed] = d
-    runs = {label: by_seed for label, by_seed in runs.items() if by_seed}
+    runs = {label: runs[label] for label in methods if runs.get(label)}
     each = [d for r in runs.values() for d in r.values()]
     metric = each[0].figures["scores"][SPLIT]["metric"] if each else "accuracy"
     lower, key = metric == "loss", Key(0).at("compare", data, partition)

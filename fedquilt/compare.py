@@ -57,17 +57,21 @@ def compare(study: Study, out: Path | str, jobs: int = 1, watch: Watch | None = 
     folder.mkdir(parents=True, exist_ok=True)
     lock = Lock(folder / "run.lock")
     try:
-        record: dict[str, Any] = {"format": FORMAT, "finished": False, "study": study.plain()}
+        runs = [_told(e, p.relative_to(folder), None) for e, p in zip(entries, places, strict=True)]
+        record: dict[str, Any] = {"format": FORMAT, "finished": False, "study": study.plain(), "runs": runs}
         if not all(finished(place) for place in places):
             write(folder / "comparison.json", record)
         failed = do_runs(entries, places, jobs, watch)
         runs = [_told(e, p.relative_to(folder), failed.get(p)) for e, p in zip(entries, places, strict=True)]
-        done = [(e, Done.read(p)) for e, p in zip(entries, places, strict=True) if p not in failed]
+        done: dict[tuple[str, str], dict[str, dict[int, Done]]] = {}
+        for e, p in zip(entries, places, strict=True):
+            if p not in failed:
+                done.setdefault((e.data, e.partition), {}).setdefault(e.label, {})[e.seed] = Done.read(p)
         record |= {
             "finished": not failed,
             "notices": study.notices,
             "runs": runs,
-            "cells": [cell(study.methods, d, p, done) for d in study.data for p in study.partitions],
+            "cells": [cell(study.methods, d, p, done.get((d, p), {})) for d in study.data for p in study.partitions],
         }
         write(folder / "comparison.json", record)
         return Comparison(record, folder)

@@ -101,7 +101,11 @@ def tune(
     lock = Lock(folder / "run.lock")
     try:
         asked = {"study": study.plain(), "over": {k: list(v) for k, v in space.items()}, "on_test": on_test}
-        record: dict[str, Any] = {"format": FORMAT, "finished": False, **asked}
+        planned = [
+            {"label": e.label, "seed": e.seed, "folder": str(p.relative_to(folder))}
+            for e, p in zip(runs, places, strict=True)
+        ]
+        record: dict[str, Any] = {"format": FORMAT, "finished": False, **asked, "runs": planned}
         if not all(map(finished, places)):
             write(folder / "tune.json", record)
         failed = do_runs(runs, places, jobs, watch)
