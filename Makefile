@@ -5,6 +5,7 @@
 #   make lint                  style, format, types
 #   make test-all              all tests, one shard a file; a second call goes on where the first ended
 #   make test-all SHARD=2/5    the second fifth of the shards
+#   make deps-browser          Chromium, in which the report is tested; nothing if there is one
 #   make docs                  the documentation as a site, in site/
 #   make clean                 remove what the above have made, runs excepted
 
@@ -20,7 +21,7 @@ DEMO    ?= run --out $(OUT) --force
 INSTALLED := $(VENV)/.installed
 PYTEST    := $(BIN)/python -m pytest -q -W error -n $(WORKERS) --maxprocesses 8 --dist loadgroup
 
-.PHONY: help demo test lint test-all docs clean
+.PHONY: help demo test lint test-all docs clean deps-browser
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -32,7 +33,15 @@ $(INSTALLED)-%: pyproject.toml constraints.txt
 
 demo: $(INSTALLED)-demo
 	$(BIN)/fedquilt $(DEMO)
-	@echo "The runs and their figures are in $(OUT)"
+
+# With apt, as root or by sudo.
+deps-browser:
+	@command -v chromium chromium-browser google-chrome > /dev/null || { \
+		command -v apt-get > /dev/null || { echo "there is no apt-get here: install Chromium by hand"; exit 1; }; \
+		root=$$( (( EUID )) && echo sudo || true ); \
+		$$root apt-get update -qq && $$root env DEBIAN_FRONTEND=noninteractive \
+			apt-get install -y -qq --no-install-recommends chromium > /dev/null; \
+	}
 
 lint: $(INSTALLED)-test
 	$(BIN)/python -m ruff check .

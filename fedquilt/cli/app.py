@@ -61,6 +61,7 @@ def app(words: Sequence[str]) -> tuple[App, list[str]]:
     made.command(resume)
     made.command(listing, name="list")
     made.command(show)
+    made.command(report)
     sharing = [f for f in flags(()) if f.name in SHARING] if "partition" in words else []
     made.command(taking(partition, sharing, False))
     made.command(axes)
@@ -212,6 +213,30 @@ def show(name: str, /, *, json: Json = False) -> int:
     from .show import show_name
 
     return show_name(name, json)
+
+
+def report(
+    *folders: Path,
+    out: Annotated[Path | None, Parameter(group=OUTPUT, help="the page; by default in the folder")] = None,
+    figures: Annotated[
+        bool, Parameter(group=OUTPUT, help="also each figure as .svg and .pdf, for papers", negative=())
+    ] = False,
+    parquet: Annotated[bool, Parameter(group=OUTPUT, help="also the records, as Parquet files", negative=())] = False,
+    target: Annotated[
+        float | None, Parameter(help="the accuracy whose cost is asked for; by default what half reach")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Write a page of figures and tables of runs, finished or not; it opens without a network.
+
+    Parameters
+    ----------
+    folders
+        the folder of a run, a comparison or a search, or one that holds several
+    """
+    from .paper import write
+
+    return write(folders, out, figures, parquet, target, json)
 
 
 SHARING = ("partition", "clients", "split", "unseen", "seed", "data_dir")

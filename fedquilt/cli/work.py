@@ -15,6 +15,7 @@ from ..conduct import conduct
 from ..file import placed, read
 from ..log import Trackings, checked, tracked
 from ..prepare import prepare, resolved
+from ..report import report
 from ..run import Run, settings_of, slug
 from ..schema import BadSetting
 from ..store import StoreError
@@ -102,13 +103,14 @@ def watched(run: Run, folder: Path, how: How) -> int:
             raise KeyboardInterrupt(f"stopped after round {live.seen.round} of {run.rounds}; {to_do}") from None
         except StoreError as error:
             raise BadSetting(str(error)) from error
+    page = report([folder]).page
     if how.json:
         print_json({"folder": str(folder), "settings": result.record["run"], **result.figures()})
     elif not how.quiet:
         if not live.seen.worked:
             notice(f"{folder} holds this run, finished: it is shown; --force does it anew")
         print_run(result.record, result.figures())
-        print(f"  kept in {folder}")
+        print(f"  kept in {folder}\n  report: {page}")
     return 0
 
 
@@ -137,11 +139,14 @@ def do_comparison(study: Study, place: AbstractContextManager[None], how: How) -
             raise KeyboardInterrupt(_stopped(places, folder, "comparison.json")) from None
         except StoreError as error:
             raise BadSetting(str(error)) from error
+    page = report([folder]).page if any(cell["rows"] for cell in done.record["cells"]) else None
     if how.json:
         print_json({"folder": str(folder), **done.record})
     elif not how.quiet:
         print_comparison(done.record)
         print(f"  kept in {folder}")
+        if page:
+            print(f"  report: {page}")
     return _faults(done)
 
 
@@ -215,11 +220,14 @@ def do_search(
             raise KeyboardInterrupt(f"stopped; {to_do}") from None
         except StoreError as error:
             raise BadSetting(str(error)) from error
+    page = report([folder]).page if any(record["chosen"].values()) else None
     if how.json:
         print_json({"folder": str(folder), **record})
     elif not how.quiet:
         print_search(record)
         print(f"  kept in {folder}; use it with: fedquilt compare ... --tuned {folder}")
+        if page:
+            print(f"  report: {page}")
     bad = [t["failed"] for t in record["trials"] if "failed" in t]
     if bad:
         raise RuntimeError(f"{len(bad)} of {len(record['trials'])} trials failed, the first: {bad[0]}")

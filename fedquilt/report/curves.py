@@ -33,8 +33,10 @@ def curves(s: Sums) -> Figure:
         note += f"Lines: mean over up to {seeds} seeds, at rounds that all of them have scored; bands: their range. "
     elif single:
         note += "Band: from the tenth to the ninetieth percentile of the clients. "
-    note += "'Global model': the server's model on the pooled test sets of all clients." if s.split == "test" else ""
-    caption = s.caption(note.strip(), moment=SCORED, pick="none: every scored round is shown")
+    model = "served: the one that a client would use now"
+    if any(y == "global model" for _, y in views):
+        model += "; under 'global model' the server's own, on the test parts of all clients together"
+    caption = s.caption(note.strip(), moment=SCORED, pick="none: every scored round is shown", model=model)
     return Figure("curves", f"{s.metric.capitalize()} against cost", caption, views, _curve_table(s), s.names)
 
 
