@@ -104,7 +104,7 @@ def spent(s: Sums) -> Figure | None:
     if not any(lines.values()):
         return None
     x = Axis("share of clients, the thriftiest first", "percent")
-    views: dict[tuple[str, str], Chart] = {(k, ""): Lines(x, axis, lines[k]) for k, axis in SPENT.items()}
+    views: dict[tuple[str, str], Chart] = {("", k): Lines(x, axis, lines[k]) for k, axis in SPENT.items()}
     columns = [Column("method"), Column("client", "count"), Column("orders", "count"), Column("accepted", "count")]
     columns += [
         Column("down", "B"),

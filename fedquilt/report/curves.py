@@ -137,7 +137,7 @@ def efficiency(s: Sums) -> Figure | None:
                 within = (min(each), max(each)) if len(each) > 1 else (None, None)
                 dots.append(Dot(i, i, fmean(each), *within))
         if dots:
-            views[said, ""] = Dots(Axis(f"{s.metric} for each {word} spent", "rate", log=True), s.names, dots)
+            views["", said] = Dots(Axis(f"{s.metric} for each {word} spent", "rate", log=True), s.names, dots)
     if not views:
         return None
     for name in s.names:
@@ -177,7 +177,7 @@ def targets(s: Sums, asked: float | None) -> Figure | None:
                 lines.append(Line(i, [t for t, _ in found], [v for _, v in found]))
         if lines:
             target = Axis(f"target: mean {s.metric} over clients", "share")
-            views[x, ""] = Lines(target, Axis(f"{axis.name} until it is reached", axis.kind), lines)
+            views["", x] = Lines(target, Axis(f"{axis.name} until it is reached", axis.kind), lines)
     if not views:
         return None
     rows: list[list[Value]] = []

@@ -140,7 +140,7 @@ def _lines(chart: Lines, names: Sequence[str], keys: Sequence[tuple[int, str, Se
     xs = [v for line in chart.lines for v in line.x]
     ys = [v for line in chart.lines for v in (*line.y, *line.low, *line.high)]
     ys += [] if chart.level is None else [chart.level]
-    x = scale(chart.x, xs, LEFT, WIDTH - RIGHT, zero=not chart.x.log)
+    x = scale(chart.x, xs, LEFT, WIDTH - RIGHT, zero=chart.x.kind != "share")
     y = scale(chart.y, ys, height - BOTTOM, top)
     marks = _frame(x, y, top, height)
     if chart.level is not None:

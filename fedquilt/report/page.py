@@ -110,7 +110,7 @@ def _tiles(s: Sums) -> str:
         return ""
     columns = ["mean [95 %]", "spread", "worst tenth", "bytes", "compute", "energy", "time"]
     if s.cell["local"] and len(s.cell["rows"]) > 1:
-        columns.append("better than local for")
+        columns.append("beats local for")
     head = "".join(f'<th scope="col">{c}</th>' for c in columns)
     best = max(s.cell["rows"], key=lambda r: -r["mean"] if s.lower else r["mean"])
     rows = "".join(_tile(r, r is best, s, len(columns) > 7) for r in s.cell["rows"])
@@ -139,7 +139,7 @@ def _tile(r: Mapping[str, Any], best: bool, s: Sums, beside: bool) -> str:
 # ---- a figure
 def _figure(name: str, f: Figure) -> str:
     xs, ys = (list(dict.fromkeys(view[k] for view in f.views)) for k in (0, 1))
-    bars = _choice(name, "x", "against", xs) + _choice(name, "y", "of", ys)
+    bars = _choice(name, "x", "against", xs) + _choice(name, "y", "show", ys)
     plots = []
     for n, ((x, y), chart) in enumerate(f.views.items()):
         words = ", ".join(w for w in (y, x) if w)

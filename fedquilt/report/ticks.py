@@ -65,7 +65,7 @@ def _round(low: float, high: float, most: int, whole: bool) -> list[float]:
     rough = (high - low) / max(most, 1)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough * 0.999)
-    step = max(step, 1.0) if whole else step
+    step = max(step, 1.0) if whole and high - low >= 1 else step
     first = math.ceil(low / step - 1e-9)
     return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
