@@ -74,9 +74,8 @@ def _letters(m: Text, z: int) -> Any:
     path = TextPath((0, 0), m.text, size=m.size * NARROWER, prop=font)
     wide = path.get_extents().x1 if len(path.vertices) else 0.0
     left = m.x - {"start": 0.0, "middle": wide / 2, "end": wide}[m.anchor]
-    return PathPatch(
-        path.transformed(Affine2D().scale(1, -1).translate(left, m.y)), facecolor=PAINT[INK], lw=0, zorder=z
-    )
+    upright = path.transformed(Affine2D().scale(1, -1).translate(left, m.y))
+    return PathPatch(upright, facecolor=PAINT[INK], lw=0, zorder=z)
 
 
 def save(sketch: Sketch, file: File, title: str) -> None:

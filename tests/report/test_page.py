@@ -8,7 +8,7 @@ import pytest
 
 from .browser import Browser
 
-pytestmark = pytest.mark.xdist_group("browser")  # one browser for all
+pytestmark = pytest.mark.xdist_group("report")  # one comparison and one browser for all
 
 FIGURES = ["final", "curves", "efficiency", "target", "gain", "clients", "tiers", "spent", "loss", "holdings"]
 SHOWN = "document.querySelector('#s0-{} .plot:not([hidden])')"
