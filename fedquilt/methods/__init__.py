@@ -20,6 +20,7 @@ from .fedcom import fedcom
 from .fedcomgate import fedcomgate
 from .feddrop import feddrop
 from .feddyn import feddyn
+from .fedlps import fedlps
 from .fedmp import fedmp
 from .fedper import fedper
 from .fedprox import fedprox
@@ -60,6 +61,7 @@ _BUILDERS: tuple[Callable[..., Method], ...] = (
     fedcomgate,
     feddrop,
     feddyn,
+    fedlps,
     fedmp,
     fedper,
     fedrep,
@@ -76,9 +78,9 @@ _BUILDERS: tuple[Callable[..., Method], ...] = (
     perfedavg,
     pfedme,
     powerofchoice,
+    prunefl,
     pyramidfl,
     refl,
-    prunefl,
     scaffold,
     timelyfl,
 )

@@ -186,6 +186,7 @@ def measured(order: Order, client: Client, out: Fitted) -> Generator[Any, Any, d
 
     ``val_loss`` and ``val_accuracy`` are those of what training gave, ``train_accuracy`` too.  ``rms_loss`` is
     the root of the mean squared loss of the samples trained on (the mean loss, where no training has watched it).
+    ``initial_accuracy`` is that of the model as it was built, on the training data; 0 but in a client's first round.
     """
     metrics = {"loss": out.loss}
     wishes = asked(order)
@@ -201,6 +202,12 @@ def measured(order: Order, client: Client, out: Fitted) -> Generator[Any, Any, d
         if wanted:
             scored: Scored = yield Evaluate(client.model, client.task, out.params, data, order.norm)
             metrics |= {a: score_of(scored, a.removeprefix(f"{split}_")) for a in wanted}
+    if "initial_accuracy" in wishes:
+        metrics["initial_accuracy"] = 0.0
+        if order.version == 0:
+            m = client.model
+            first: Scored = yield Evaluate(m, client.task, m.params(), client.train, order.norm)
+            metrics["initial_accuracy"] = score_of(first, "accuracy")
     return metrics
 
 

@@ -18,6 +18,7 @@ from fedquilt.fit import Fit, Peer, Slices, Step, Term
 from fedquilt.key import Key
 from fedquilt.parts.distil import SelfDistil
 from fedquilt.parts.gated import GroupLasso
+from fedquilt.parts.learned import Importance, Masked, made
 from fedquilt.parts.personal import Blended
 from fedquilt.parts.reconfigure import Powers, prunable
 from fedquilt.parts.terms import Proximal, Scaler, SeenClasses, SquaredLoss, TaskLoss
@@ -25,7 +26,6 @@ from fedquilt.step import Held, Seen, begin, gradient, objective, training
 from fedquilt.types import Handle
 
 from ..engine.tiny import KEY, close, samples, task, tiny, weights
-from ..spikes.test_fedlps_trained_scores import Importance, Units
 from ..spikes.test_mpfl_two_nets import Attention, Distil, PeerLoss
 
 SIZES = (5, 3, 7)  # samples of each client's batch
@@ -59,8 +59,8 @@ def scores(name: str, key: Key) -> dict[str, Any]:
     extra = {g: torch.rand(n, generator=key.at(g).torch(), dtype=torch.float64) for g, n in m.groups.items()}
     # as many units as the client has means for: not the same for all
     keep = {f"keep/{g}": torch.tensor(1 + key.number() % n) for g, n in m.groups.items()}
-    rows = Units.of(m)
-    return {"view": rows, "extra": extra, "anchor": keep, "terms": (Importance(0.3, rows.rows),)}
+    places = made(m)
+    return {"view": Masked.of(m), "extra": extra, "anchor": keep, "terms": (Importance(0.3, places),)}
 
 
 def sliced(name: str, key: Key) -> dict[str, Any]:
@@ -80,7 +80,7 @@ STOCK: Mapping[str, Build] = {
     "Blended": lambda name, key: {"terms": (Blended(),), "extra": blend(name, key)},
 }
 SPIKES: Mapping[str, Build] = {
-    "Units, Importance": scores,
+    "Masked, Importance": scores,
     "Attention, Distil, PeerLoss": lambda name, key: {
         "peers": peers(name, key),
         "terms": (Attention("teacher", 0.3), Distil("teacher", 0.2), PeerLoss("fresh", 0.5)),
