@@ -19,6 +19,8 @@ def take(p: Params, c: Cover) -> Params:
 
 def put(p: Params, c: Cover, piece: Params) -> Params:
     """``p`` with ``piece`` sewn back in; tensors that ``c`` does not name are shared, not copied."""
+    if lost := c.spans.keys() - p.keys():
+        raise ValueError(f"the cover speaks of {', '.join(sorted(lost)[:3])}, which there is nothing to sew into")
     return {k: c[k].put(v, piece[k]) if k in c else v for k, v in p.items()}
 
 
@@ -42,7 +44,7 @@ def mean(base: Params, parts: Iterable[tuple[Params, Cover, float]]) -> Params:
             if k not in num:
                 num[k] = torch.zeros(base[k].shape, dtype=torch.float64)
                 den[k] = torch.zeros(base[k].shape, dtype=torch.float64)
-            num[k][s.index] += n * _difference(piece[k], s.take(base[k]))
+            num[k][s.index] += n * _difference(s.fitting(piece[k]), s.take(base[k]))
             den[k][s.index] += n
     return {k: _moved(v, num[k], den[k]) if k in num else v for k, v in base.items()}
 

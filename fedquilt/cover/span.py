@@ -65,6 +65,7 @@ class Span:
 
     def take(self, t: Tensor) -> Tensor:
         """The piece of ``t``; ``t`` itself when the span is whole."""
+        _fits("a tensor", t, self.shape)
         if self.mask is not None:
             return t[self.mask]
         if self.axes is None:
@@ -77,11 +78,18 @@ class Span:
 
     def put(self, t: Tensor, piece: Tensor) -> Tensor:
         """A copy of ``t`` with ``piece`` sewn in."""
+        _fits("a tensor", t, self.shape)
+        piece = self.fitting(piece).to(t.dtype)
         if self.kind == "whole":
-            return piece.to(t.dtype)
+            return piece
         out = t.clone()
-        out[self.index] = piece.to(t.dtype)
+        out[self.index] = piece
         return out
+
+    def fitting(self, piece: Tensor) -> Tensor:
+        """The piece, if it has the shape of one: torch would repeat a smaller one."""
+        _fits("a piece", piece, self.piece)
+        return piece
 
     def same(self, other: Span) -> bool:
         """Equality of sets (and of the full shape)."""
@@ -106,6 +114,11 @@ class Span:
             return b if a is None else a if b is None else a[torch.isin(a, b, assume_unique=True)]
 
         return block(self.shape, tuple(both(a, b) for a, b in zip(self.axes, other.axes, strict=True)))
+
+
+def _fits(what: str, t: Tensor, shape: tuple[int, ...]) -> None:
+    if tuple(t.shape) != shape:
+        raise ValueError(f"{what} of shape {tuple(t.shape)} meets a cover that speaks of shape {shape}")
 
 
 def _run(a: Tensor | None, n: int) -> slice | None:

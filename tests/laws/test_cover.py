@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedquilt.cover import Axis, Cover, Params, Shapes, block, count_units, masked, put, take
+from fedquilt.cover import Axis, Cover, Params, Shapes, block, count_units, masked, mean, put, take
 
 from .strategies import (
     all_bits,
@@ -94,6 +94,22 @@ def test_a_piece_is_cut_out_in_the_order_of_its_places() -> None:
     assert take({"w": w}, c)["w"].tolist() == [[6, 7, 10, 11], [18, 19, 22, 23]]
     mask = torch.tensor([[True, False], [True, True]])
     assert take({"w": torch.tensor([[1, 2], [3, 4]])}, Cover.masks({"w": mask}))["w"].tolist() == [1, 3, 4]
+
+
+def test_what_has_another_shape_than_the_cover_says_is_refused() -> None:
+    """Torch would cut a larger tensor, and repeat a smaller piece."""
+    p = {"w": torch.zeros(4, 3), "b": torch.zeros(4)}
+    for c in (Cover.whole(p), Cover({"w": block((4, 3), (torch.tensor([0, 2]), None)), "b": block((4,), (None,))})):
+        piece = take(p, c)
+        for bad in (torch.zeros(1), torch.zeros(1, 3), torch.zeros(5, 3), torch.zeros(3)):
+            with pytest.raises(ValueError, match="a piece of shape"):
+                put(p, c, {**piece, "w": bad})
+            with pytest.raises(ValueError, match="a piece of shape"):
+                mean(p, [({**piece, "w": bad}, c, 1.0)])
+            with pytest.raises(ValueError, match="a tensor of shape"):
+                take({**p, "w": bad}, c)
+        with pytest.raises(ValueError, match="speaks of w, which there is nothing to sew into"):
+            put({"b": p["b"]}, c, piece)
 
 
 def test_put_keeps_the_dtype_of_the_model() -> None:
