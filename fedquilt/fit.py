@@ -257,8 +257,8 @@ Request = Fit | Evaluate | Gradient
 
 
 def complete(model: Model, names: Collection[str]) -> None:
-    """Refuse what does not name every tensor of a net, which would run on those that it was built with."""
-    missing = [k for k in model.shapes if k not in names]
+    """Refuse what does not name every tensor of a net (but those without entries): it would run on those as built."""
+    missing = [k for k, shape in model.shapes.items() if k not in names and 0 not in shape]
     if missing:
         raise ValueError(f"the model {model.name} has {len(missing)} tensors without a value: {', '.join(missing)}")
 

@@ -18,6 +18,7 @@ from .data.drift import parse as parse_drift
 from .data.partition import parse as parse_partition
 from .data.shard import Shards, deal
 from .data.sources import Dataset
+from .drive.packing import CODES
 from .drive.sim import Simulator
 from .drive.site import Here
 from .engine import Setup
@@ -35,7 +36,7 @@ from .run import Run
 from .schema import BadSetting, chosen, named, settings
 from .schema import build as build_part
 from .store import InRam, Memories
-from .task import NextToken
+from .task import Classification, NextToken
 from .types import Schedule, Stop
 
 FREE = ("rounds", "engine", "data_dir")  # settings that may change when a run is resumed: it stays the same run
@@ -180,6 +181,8 @@ def _model(run: Run, data: Dataset, key: Key) -> Model:
             model.net.eval()
             out = call(model.net, model.params(), data.prepare(data.x[:2])).logits
             data.task.tally(out, data.y[:2])
+            if isinstance(data.task, Classification) and out.shape[1] < data.classes:
+                raise ValueError(f"it has {out.shape[1]} outputs")
     except (RuntimeError, ValueError, IndexError) as error:
         reason = str(error).splitlines()[0]
         raise BadSetting(
@@ -187,6 +190,14 @@ def _model(run: Run, data: Dataset, key: Key) -> Model:
             f"and {data.classes} classes: {reason}",
             "model",
         ) from error
+    for name, t in model.params().items():
+        if t.dtype not in CODES or not t.isfinite().all():
+            why = f"is of {t.dtype}" if t.dtype not in CODES else "holds NaN or infinity"
+            raise BadSetting(
+                f"the model's tensor {name} {why}, so no message could carry it: give it another value, or register "
+                "it as a buffer with persistent=False",
+                "model",
+            )
     return model
 
 
