@@ -36,6 +36,7 @@ class Terms:
     fingerprint: str
     shape: tuple[int, ...]
     classes: int
+    widths: frozenset[float] | None = None  # where the model holds statistics of just these widths
 
     def read(self, facts: Mapping[str, Any]) -> Hello:
         """The hello that these facts are, or :class:`ValueError`."""
@@ -62,6 +63,9 @@ class Terms:
             device = Device(**{k: v for k, v in dict(facts["device"]).items() if k in known})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"it does not say what device it is: {error}") from error
+        if self.widths is not None and device.width not in self.widths:
+            some = ", ".join(f"{w:g}" for w in sorted(self.widths))
+            raise ValueError(f"it has width {device.width:g}, and this run has statistics of the widths {some} alone")
         return Hello(client, device, {s: counts[s] for s in SPLITS}, str(facts["fingerprint"]), own)
 
 

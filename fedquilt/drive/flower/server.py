@@ -60,7 +60,8 @@ def refuse(run: Run) -> None:
 def deployed(prepared: Prepared, grid: Grid, manner: Manner) -> Iterator[Deployed]:
     """The run, its clients at the nodes of a grid."""
     sim, data = prepared.sim, prepared.data
-    terms = Terms(sim.run, frozenset(data.clients), data.fingerprint, data.data.shape, data.data.classes)
+    widths = frozenset(sim.fleet.widths) if sim.method.norm == "per-width" else None
+    terms = Terms(sim.run, frozenset(data.clients), data.fingerprint, data.data.shape, data.data.classes, widths)
     post = Post(grid, manner.patience, manner.poll, sim.run)
     yield Deployed(
         sim.method, sim.model, sim.fleet, sim.key, sim.site, sim.run, sim.norm, sim.unseen, sim.sizes,
