@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedquilt.drive.flower import client, line
+from fedquilt.drive.flower import client
 from fedquilt.drive.flower.letter import Letter
 from fedquilt.drive.flower.node import Node
 
@@ -112,7 +113,7 @@ class Nodes:
         self.held: dict[str, Node] = {}
 
     def __call__(self, about: Mapping[str, Any], letter: Letter, patience: float) -> Letter:
-        name = line.place_of(about).name
+        name = json.dumps(about, sort_keys=True)
         self.held.setdefault(name, Node.of(about))
         return self.held[name].answer(letter)
 

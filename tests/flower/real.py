@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -70,6 +72,7 @@ class Federation:
         self.link: subprocess.Popen[bytes] | None = None
         self.nodes: dict[int, subprocess.Popen[bytes]] = {}
         self.every: list[subprocess.Popen[bytes]] = []
+        self.short = tempfile.mkdtemp(prefix="fq")  # a socket's name is not to be long
         certificates(folder)
         home = self.home("user")
         (home / "config.toml").write_text(
@@ -91,7 +94,7 @@ class Federation:
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
             "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
-            "TMPDIR": str(self.home("t")),
+            "TMPDIR": self.short,
             "NO_COLOR": "1",
             "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",  # Flower looks for its other commands there
         }
@@ -172,6 +175,7 @@ class Federation:
     def end(self) -> None:
         for process in reversed(self.every):
             self.kill(process)
+        shutil.rmtree(self.short, ignore_errors=True)
 
 
 @contextmanager

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -90,6 +92,13 @@ def test_orders_of_others_are_refused(tmp_path: Path) -> None:
 
 
 # ---- the line
+def test_a_name_that_is_too_long_for_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ("x" * 90)).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("x" * 90)))
+    with pytest.raises(OSError, match="set TMPDIR"):
+        line.place_of({})
+
+
 def test_frames_of_another_version_and_cut_lines_are_refused() -> None:
     for wrong, why in ((b"FQL\x63" + bytes(12), "another version"), (letter.MAGIC + bytes(3), "cut after 7 of 16")):
         here, there = socket.socketpair()
@@ -121,17 +130,17 @@ def test_a_worker_is_started_once_answers_all_and_dies_with_its_node(tmp_path: P
     )
     node = "import subprocess, sys; [subprocess.run([sys.executable, '-c', *sys.argv[1:]]) for _ in range(2)]; input()"
     root = str(Path(__file__).parents[2])
-    (tmp_path / "t").mkdir()
+    short = Path(tempfile.mkdtemp(prefix="fq"))
     process = subprocess.Popen(
         [sys.executable, "-c", node, ask, json.dumps(about)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root,
-        env=os.environ | {"PYTHONPATH": root, "TMPDIR": str(tmp_path / "t"), "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"PYTHONPATH": root, "TMPDIR": str(short), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert process.stdin is not None and process.stdout is not None
     try:
         said = [json.loads(process.stdout.readline()) for _ in range(2)]
         assert said[0] == said[1] and said[0]["client"] == 1
-        sockets = list((tmp_path / "t").rglob("*.sock"))
+        sockets = list(short.rglob("*.sock"))
         assert len(sockets) == 1 and sockets[0].parent.stat().st_mode & 0o077 == 0
         [worker] = [p for p in psutil.process_iter(["cmdline"]) if str(sockets[0]) in (p.info["cmdline"] or [])]
     finally:
@@ -142,4 +151,5 @@ def test_a_worker_is_started_once_answers_all_and_dies_with_its_node(tmp_path: P
         assert time.monotonic() < end, "the worker outlives its node"
         time.sleep(0.05)
     assert not sockets[0].exists()
+    shutil.rmtree(short)
     assert line.place_of(about) != line.place_of({**about, "node": {"client-id": 2}})

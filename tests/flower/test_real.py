@@ -65,7 +65,7 @@ def workers(f: Federation) -> Sequence[psutil.Process]:
     out = []
     for p in psutil.process_iter(["cmdline"]):
         line = p.info["cmdline"] or []
-        if "fedquilt.drive.flower.worker" in line and any(str(f.folder) in w for w in line):
+        if "fedquilt.drive.flower.worker" in line and any(w.startswith(f.short) for w in line):
             out.append(p)
     return out
 

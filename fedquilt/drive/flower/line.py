@@ -25,6 +25,7 @@ import psutil
 from ... import __version__
 from .letter import PROTOCOL, Broken, Letter, receive, send
 
+LONGEST = 100  # bytes of a socket's name; systems take 103 at least
 START = 120.0  # seconds that a worker may take to listen
 NODES = ("flower-supernode", "flower-superexec")  # what a worker lives as long as: the first that is an ancestor
 
@@ -50,7 +51,10 @@ def place_of(about: Mapping[str, Any]) -> Path:
     if found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise PermissionError(f"{folder} is not this user's alone: remove it, or set TMPDIR to a folder that is")
     said = json.dumps([PROTOCOL, __version__, str(Path(__file__)), about], sort_keys=True)
-    return folder / f"{blake2b(said.encode(), digest_size=12).hexdigest()}.sock"
+    place = folder / f"{blake2b(said.encode(), digest_size=8).hexdigest()}.sock"
+    if len(os.fsencode(place)) > LONGEST:
+        raise OSError(f"{place} is too long a name for a socket: set TMPDIR to a folder with a shorter one")
+    return place
 
 
 @contextmanager
