@@ -9,7 +9,7 @@ from statistics import fmean
 from ..history import Record
 from .chart import Axis, Chart, Dot, Dots, Figure, Line, Lines
 from .draw import thinned
-from .sums import COSTS, MEASURES, Curve, Sums, common, over, picked
+from .sums import COSTS, MEASURES, SPLITS, Curve, Sums, common, over, picked
 from .table import Column, Table, Value
 
 MOST_ROWS = 60  # of a table, for each method
@@ -35,7 +35,7 @@ def curves(s: Sums) -> Figure:
         note += "Band: from the tenth to the ninetieth percentile of the clients. "
     model = "served: the one that a client would use now"
     if any(y == "global model" for _, y in views):
-        model += "; under 'global model' the server's own, on the test parts of all clients together"
+        model += f"; under 'global model' the server's own, on the {SPLITS[s.split]} parts of all clients together"
     caption = s.caption(note.strip(), moment=SCORED, pick="none: every scored round is shown", model=model)
     return Figure("curves", f"{s.metric.capitalize()} against cost", caption, views, _curve_table(s), s.names)
 

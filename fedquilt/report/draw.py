@@ -203,7 +203,7 @@ def _dots(chart: Dots, names: Sequence[str], keys: Sequence[tuple[int, str, Sequ
                 if (d.row, d.series) == (row, series) and (d.x > 0 or not chart.x.log):
                     ends = (d.x if d.low is None else d.low, d.x if d.high is None else d.high)
                     marks.append(Path([(x.at(ends[0]), at), (x.at(ends[1]), at)], colour, 2.5, (), series=series))
-                    marks += [Spot(x.at(v), at, "circle", colour, 2.2, "", series, 0.55) for v in d.small]
+                    marks += [Spot(x.at(v), at, "circle", INK, 2, "", series, 0.7) for v in d.small]
                     said = shown(d.x, chart.x.kind)
                     within = "" if d.low is None else f" [{shown(d.low, chart.x.kind)}, {shown(d.high, chart.x.kind)}]"
                     where = name if names[series] == name else f"{name}, {names[series]}"

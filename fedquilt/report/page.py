@@ -77,7 +77,7 @@ def _head(book: Book) -> str:
             "there is; final figures are of finished runs where there are any."
         )
     if book.trials is not None:
-        notes.append(f"A search: all figures are on {SPLITS[book.split]} data, and none looks at any other.")
+        notes.append(f"A search: all scores are on {SPLITS[book.split]} data, and none looks at any other.")
     if any(t.record["data"]["test doubles as validation"] for t in runs):
         notes.append("The test part doubles as validation: what is picked on it is not held out.")
     told = "".join(f'<p class="note">{escape(n)}</p>' for n in notes)

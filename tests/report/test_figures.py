@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -189,6 +191,21 @@ def test_figures_for_papers_and_records_as_parquet(call: Call, compared: Path) -
     assert {"method", "seed", "metrics.loss"} <= set(table.column_names)
     kinds = ("rounds", "clients", "scores", "holdings")
     assert {Path(p).name for p in said["records"]} == {f"{k}.parquet" for k in kinds}
+
+
+QUIET = """
+import sys
+from fedquilt.cli import main
+assert main(["report", sys.argv[1], "--out", sys.argv[2], "--json"]) == 0
+assert not {"torch", "matplotlib", "pyarrow"} & set(sys.modules)
+"""
+
+
+def test_the_page_of_a_finished_comparison_needs_nothing_heavy(compared: Path, page: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", QUIET, str(compared), str(tmp_path / "x.html")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "x.html").read_text() == page.read_text(), "and is the same again"
 
 
 def test_what_cannot_be_reported_is_refused_in_one_sentence(call: Call) -> None:
