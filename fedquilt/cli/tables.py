@@ -93,6 +93,10 @@ def _rows(scores: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     tiers = each[0]["tiers"] if each else {}
     if len(tiers) > 1:
         rows |= {f"tier {t}": [share(s["tiers"].get(t)) for s in each] for t in tiers}
+    if each and "unseen" in each[0]:
+        many = count(each[0]["unseen"]["clients"], "unseen client")
+        for when in ("before", "after"):
+            rows[f"{many}, {when} adapting"] = [share(s["unseen"][when]) for s in each]
     return rows | {"the global model, everybody's data": [share(s["global"]) for s in each]}
 
 

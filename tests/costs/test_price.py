@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedquilt.drive.wire import encode_order
 from fedquilt.engine import Setup
 from fedquilt.engine.serial import Serial
 from fedquilt.fit import SGD, Fit
@@ -95,6 +96,21 @@ def test_a_run_is_priced_again_on_other_devices(tmp_path: Path) -> None:
     assert rounds(again)[-1]["clock"] < rounds(clients)[-1]["clock"]
     windows = rounds(again, window=0.5)
     assert all(r["seconds"] % 0.5 == pytest.approx(0.0, abs=1e-9) for r in windows)
+
+
+def test_bytes_are_those_of_the_messages_and_the_first_broadcast_counts() -> None:
+    sim = world(small(METHODS["heterofl"]), "mlp", fleet=FLEETS["tiers"])
+    now = sim.begin()
+    for round in range(2):
+        fleet = FLEETS["tiers"].now(round, now.clock, sim.key.at("fleet"))
+        orders = sim.method.plan(now.state, fleet, sim.model, sim.key, (), sim.run)
+        sent = {o.client: len(encode_order(o)) for o in orders}
+        now, told = sim.round(now)
+        assert {c["client"]: c["down"] for c in told.clients} == sent and len(sent) == 5
+        assert told.record["down"] == sum(sent.values()) > 0
+        sizes = {c["client"]: 4 * next(o for o in orders if o.client == c["client"]).cover.numel for c in told.clients}
+        for c in told.clients:
+            assert 0 < c["up"] - sizes[c["client"]] < 1000, "the piece in single precision, and its index"
 
 
 def test_late_replies_cost_energy_but_no_time() -> None:

@@ -1,4 +1,4 @@
-"""Each test has a cache of its own, and no data folder but the one that it makes."""
+"""Each test has a cache and a working folder of its own, and no data folder but the one that it makes."""
 
 from __future__ import annotations
 
@@ -11,3 +11,4 @@ import pytest
 def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDQUILT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("FEDQUILT_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import fedquilt
+from fedquilt.cli import main
 from fedquilt.conduct import conduct
 from fedquilt.drive.score import score
 from fedquilt.meter import Usage
@@ -83,6 +84,12 @@ def test_unseen_clients_never_train_and_are_scored_before_and_after_adapting() -
     assert said["unseen"]["before"] == pytest.approx(fmean(theirs["served"].values()))
     assert said["unseen"]["after"] == pytest.approx(fmean(theirs["adapted"].values()))
     assert said["unseen"]["after"] > said["unseen"]["before"], "ten classes, of which each of them has a few"
+
+
+def test_the_table_of_a_run_tells_of_unseen_clients(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["run", "fedavg", "--clients", "10", "--unseen", "0.3", "--rounds", "1", "--epochs", "1", "--model", "mlp"])
+    said = capsys.readouterr().out
+    assert "3 unseen clients, before adapting" in said and "3 unseen clients, after adapting" in said
 
 
 @pytest.mark.parametrize(("share", "unseen"), [(0.01, 1), (0.1, 1), (0.25, 3), (0.9, 9)])

@@ -17,7 +17,7 @@ from fedquilt.data.table import TABLE
 from fedquilt.prepare import dealt
 from fedquilt.run import Run
 
-HERE = Path(os.environ.get("FEDQUILT_DATA", "nowhere"))
+HERE = Path(os.environ.get("FEDQUILT_DATA", "nowhere")).absolute()
 FIRST = {n: HERE / TABLE[n].folder / f"{TABLE[n].splits[0]}.{TABLE[n].ending}" for n in TABLE}
 
 
