@@ -174,6 +174,7 @@ _REST: list[tuple[str, Rule]] = [
     ("avg_pool2d_backward", pooling_backward(2)),
     ("_adaptive_avg_pool2d _adaptive_avg_pool2d_backward", given(1)),
     ("embedding_dense_backward", given(1)),
+    ("index_add", given(1, 3)),  # each entry of the source is added somewhere
     ("nll_loss_forward nll_loss2d_forward", given(1, 1)),
     ("nll_loss_backward nll_loss2d_backward", given(1, 2)),
     ("sum mean amax amin max min cumsum prod", given(1)),

@@ -121,6 +121,8 @@ def test_activations_pooling_and_losses() -> None:
     y = torch.zeros(B, dtype=torch.long)
     assert count(lambda: F.cross_entropy(torch.randn(B, 10), y, reduction="none")).total == 5 * B * 10 + B
     assert count(lambda: torch.arange(9) + 1) == Flops(), "integers are free"
+    rows, more = torch.zeros(3, 5), torch.randn(4, 5)
+    assert count(lambda: rows.index_add(0, torch.tensor([0, 0, 2, 1]), more)).total == 4 * 5
 
 
 def test_a_whole_net() -> None:

@@ -133,13 +133,16 @@ def reddit() -> str:
     return json.dumps({"users": sorted(data), "num_samples": [2] * ROWS, "user_data": data})
 
 
-def write(name: str, root: Path, at: Key, rows: int = ROWS, **changed: Any) -> dict[str, Path]:
-    """Write the data set into the folder; ``changed`` columns take the place of its own, None takes them away."""
+def write(name: str, root: Path, at: Key, rows: int = ROWS, first: bool = False, **changed: Any) -> dict[str, Path]:
+    """Write the data set into the folder, or its ``first`` split.
+
+    ``changed`` columns take the place of its own, None takes them away.
+    """
     entry = TABLE[name]
     folder = root / entry.folder
     folder.mkdir(parents=True, exist_ok=True)
     out = {}
-    for split in entry.splits:
+    for split in entry.splits[:1] if first else entry.splits:
         path = out[split] = folder / f"{split}.{entry.ending}"
         if entry.ending != "parquet":
             path.write_text(PLAY if name == "shakespeare" else reddit())

@@ -37,7 +37,7 @@ def columns(name: str) -> dict[str, Any]:
 
 def with_columns(name: str, say: str, **changed: Any) -> Break:
     def broken(root: Path) -> str:
-        write(name, root, KEY, **changed)
+        write(name, root, KEY, first=True, **changed)
         return say
 
     return broken
@@ -45,7 +45,7 @@ def with_columns(name: str, say: str, **changed: Any) -> Break:
 
 def with_bytes(name: str, say: str, change: Callable[[bytearray], bytes | bytearray]) -> Break:
     def broken(root: Path) -> str:
-        path = next(iter(write(name, root, KEY, rows=4).values()))
+        path = next(iter(write(name, root, KEY, rows=4, first=True).values()))
         path.write_bytes(change(bytearray(path.read_bytes())))
         return say
 
