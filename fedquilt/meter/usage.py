@@ -97,13 +97,18 @@ def reprice(
     ``key`` is the fleet's, where its devices are drawn again in each round.
     """
     if isinstance(clients, (str, Path)):
-        clients = Journal(Path(clients) / "clients.jsonl").records()
+        path = Path(clients) / "clients.jsonl"
+        if not path.is_file():
+            raise ValueError(f"{clients} holds no run to price: there is no clients.jsonl in it")
+        clients = Journal(path).records()
     drawn: dict[int, Fleet] = {}
     out = []
     for r in clients:
         round = r["round"] - 1 - r["staleness"]
         if round not in drawn:
             drawn[round] = fleet.drawn(round, key or Key(0))
+        if r["client"] not in drawn[round].devices:
+            raise ValueError(f"the fleet has no device for client {r['client']}, who worked in round {r['round']}")
         device = drawn[round].devices[r["client"]]
         usage = Usage(flops=r["flops"], ideal=r.get("ideal", r["flops"]))
         cost = price(r["down"], r["up"], usage, device, r.get("slowdown", 1.0), sparse)

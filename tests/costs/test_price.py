@@ -98,6 +98,14 @@ def test_a_run_is_priced_again_on_other_devices(tmp_path: Path) -> None:
     assert all(r["seconds"] % 0.5 == pytest.approx(0.0, abs=1e-9) for r in windows)
 
 
+def test_what_cannot_be_priced_again_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"holds no run to price: there is no clients\.jsonl in it"):
+        reprice(tmp_path, FLEETS["tiers"])
+    record = {"round": 1, "staleness": 0, "client": 9, "down": 0, "up": 0, "flops": 0.0}
+    with pytest.raises(ValueError, match="the fleet has no device for client 9, who worked in round 1"):
+        reprice([record], FLEETS["tiers"])
+
+
 def test_bytes_are_those_of_the_messages_and_the_first_broadcast_counts() -> None:
     sim = world(small(METHODS["heterofl"]), "mlp", fleet=FLEETS["tiers"])
     now = sim.begin()
