@@ -7,6 +7,8 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -26,10 +28,16 @@ MADE = ("docs/commands.md",)  # made from the program, whose texts are not pages
 def test_every_block_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python in one namespace a page, commands and studies in the same folder, in the order in which they stand."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
     world: dict[str, object] = {"__name__": "page"}
     for block in blocks(page):
         where = f"{page.name}, line {block.line}"
-        if block.language == "python":
+        file = re.match(r"# (\w+)\.py\n", block.text)
+        if block.language == "python" and file:  # a module of one's own, which later blocks may import
+            Path(f"{file[1]}.py").write_text(block.text)
+            monkeypatch.delitem(sys.modules, file[1], raising=False)
+            monkeypatch.setitem(sys.modules, file[1], import_module(file[1]))
+        elif block.language == "python":
             exec(compile("\n" * block.line + block.text, str(page), "exec"), world)
         elif block.language == "console":
             for line in block.text.replace("\\\n", " ").splitlines():
@@ -50,7 +58,8 @@ def test_every_block_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_every_command_of_a_page_is_one_that_there_is(page: Path) -> None:
     for line in commands(page):
-        words = [w for w in shlex.split(line, comments=True)[1:] if w not in ("...", "|")]
+        words = list(takewhile(lambda w: w not in ("|", ">"), shlex.split(line, comments=True)[1:]))
+        words = [w for w in words if w != "..."]
         made, tokens = app(words)
         _, bound, _ = made.parse_args(tokens, exit_on_error=False, print_error=False)
         if words[0] in ("run", "compare", "tune"):
