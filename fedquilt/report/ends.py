@@ -10,7 +10,7 @@ from ..cells import against
 from ..history import Record
 from .chart import Axis, Chart, Dot, Dots, Figure, Line, Lines
 from .sums import Sums
-from .table import Column, Table, Value
+from .table import Column, Table, Value, shown
 
 
 def final(s: Sums) -> Figure | None:
@@ -31,7 +31,20 @@ def final(s: Sums) -> Figure | None:
     note += "; small dots: seeds. " if any(d.small for d in dots) else ". "
     note += "Spread: standard deviation over clients. p: Wilcoxon's signed rank test, paired by client and seed, with "
     note += "Holm's correction over all pairs. Best on validation: at the scored round with the best validation mean."
+    note += _unseen(s)
     return Figure("final", "Final figures", s.caption(note), views, _final_table(s, cell), s.names)
+
+
+def _unseen(s: Sums) -> str:
+    """How those fare who never train."""
+    said = []
+    for name, by_seed in s.section.runs.items():
+        found = [t.at[max(t.at)].get(s.split, {}).get("unseen") for t in by_seed.values() if t in s.counted]
+        if new := [u for u in found if u]:
+            before, after = (fmean(u[k] for u in new) for k in ("before", "after"))
+            said.append(f"{name} {shown(before, s.measure.kind)} and {shown(after, s.measure.kind)}")
+    told = "; ".join(said)
+    return f" Clients that never train, before and after they adapt to their own data: {told}." if said else ""
 
 
 FINAL = {

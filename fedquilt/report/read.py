@@ -229,7 +229,7 @@ def _parted(found: Sequence[Told]) -> list[Section]:
         by_label: dict[str, dict[int, Told]] = {}
         for t in runs:
             by_label.setdefault(_label(t, runs), {})[t.seed] = t
-        title = ", ".join([_about(runs[0]), *(f"{k} {settings[k]}" for k in differ)])
+        title = ", ".join([_about(runs[0]), *(f"{k} {settings[k]}" for k in differ if settings[k] != "")])
         sections.append(Section(title, by_label, missing=sum(not t.finished for t in runs)))
     return sections
 

@@ -14,7 +14,9 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+import torch
 
+from fedquilt.data import own
 from fedquilt.drive.sim import Simulator
 from fedquilt.report import book, drawn, report
 from fedquilt.report.chart import Axis, Figure, Lines
@@ -22,6 +24,7 @@ from fedquilt.report.draw import COLOURS, DASHES, SHAPES, style, thinned
 from fedquilt.report.sums import Sums
 from fedquilt.report.table import Column, Table
 from fedquilt.report.ticks import scale
+from fedquilt.run import Run, run
 
 from ..cli.world import TINY, Call, sentence
 
@@ -172,6 +175,29 @@ def test_run_compare_and_tune_end_with_their_page_and_a_folder_of_them_has_one_t
     section = book([Path("runs")]).sections[0]
     assert len(section.all) == 3 and "Search" not in Path("all.html").read_text(), "a run twice there is told once"
     assert len({t.record["id"] for t in section.all}) == 3
+
+
+@pytest.mark.parametrize(
+    "more", [[], ["--unseen", "0.4"], ["--split", "70/0/30"], ["--schedule", "deadline:seconds=0.01"]]
+)
+def test_a_run_of_any_kind_has_its_page(more: list[str], call: Call) -> None:
+    words = ["run", "fedspu", "--clients", "5", "--rounds", "2" if more else "0", "--model", "mlp:hidden=8", *more]
+    assert call(*words, "--out", "r").code == 0
+    told = figures(Path("r"))
+    assert {"final", "curves", "clients", "tiers", "holdings"} <= set(told)
+    new = json.loads(Path("r/result.json").read_text())["scores"]["test"].get("unseen")
+    note = told["final"].caption.note
+    assert f"fedspu {new['before']:.3f} and {new['after']:.3f}" in note if new else "never train" not in note
+    assert ("doubles as validation" in told["final"].caption.split) == ("70/0/30" in more)
+
+
+def test_a_page_of_numbers_to_predict_speaks_of_loss(tmp_path: Path) -> None:
+    x = torch.linspace(-1, 1, 1200).reshape(200, 6)
+    settings = {"clients": 4, "rounds": 1, "partition": "iid", "eval_every": 1}
+    run(Run(method={"name": "fedavg", "epochs": 1}, data=own(x, x.sum(1, keepdim=True)), **settings), tmp_path)  # type: ignore[arg-type]
+    told = figures(tmp_path)
+    assert {"efficiency", "target"}.isdisjoint(told), "which are about accuracy"
+    assert "loss" in told["curves"].title.lower() and report([tmp_path]).page.exists()
 
 
 def test_figures_for_papers_and_records_as_parquet(call: Call, compared: Path) -> None:
