@@ -32,6 +32,7 @@ def exported(net: nn.Module, x: Tensor) -> Any:
     """The net as a graph of operations on a batch of two."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        before = logging.root.manager.disable
         logging.disable(logging.WARNING)
         try:
             return torch.export.export(net.eval(), (x,), strict=False)
@@ -40,7 +41,7 @@ def exported(net: nn.Module, x: Tensor) -> Any:
             on = f"an input of shape {tuple(x.shape[1:])} and type {str(x.dtype).removeprefix('torch.')}"
             raise Untraceable(f"{type(net).__name__} cannot be traced on {on}: {reason}") from error
         finally:
-            logging.disable(logging.NOTSET)
+            logging.disable(before)
 
 
 def walk(net: nn.Module, x: Tensor) -> Trace:

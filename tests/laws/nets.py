@@ -90,6 +90,13 @@ FAMILIES = {
     "convnet-1d": deep((3, 19), 1, conv=(5, 4, 6, 4), pool=(1, 3), norm="batch", exits=True),
     "convnet-group": deep((3, 12), 2, conv=(16, 8, 16), pool=(2,), norm="group", scale=0.5),
     "vgg": sized({"name": "vgg11", "input": (2, 32, 32), "classes": 5, "scale": 1 / 24, "exits": True}, (2, 32, 32)),
+    "vgg-group": sized(
+        {"name": "vgg11", "input": (2, 32, 32), "classes": 5, "scale": 1 / 8, "norm": "group"}, (2, 32, 32)
+    ),
+    "motion-group": sized(
+        {"name": "motion_cnn", "input": (2, 16), "classes": 5, "means": "small", "scale": 1 / 8, "norm": "group"},
+        (2, 16),
+    ),
     "motion": sized({"name": "motion_cnn", "input": (2, 16), "classes": 5, "means": "small", "scale": 1 / 24}, (2, 16)),
     "resnet-batch": residual(1, widths=(5, 10), blocks=(1, 2), norm="batch", exits=True),
     "resnet-group": residual(2, widths=(8, 10), blocks=(2, 1), norm="group"),

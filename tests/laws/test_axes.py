@@ -26,7 +26,8 @@ from fedquilt.trace.check import broken
 
 from .. import foreign
 from ..world import Family, of, play, small
-from .nets import FAMILIES, KEY, near, scrambled
+from .nets import FAMILIES, KEY, NAMED, near, scrambled
+from .test_sizes import WHOLE
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,17 @@ def test_the_table_of_a_net_of_the_zoo_is_found(name: str) -> None:
                 assert (theirs.block, theirs.repeat) == (ours.block, ours.repeat), k
                 assert names.setdefault(ours.group, theirs.group) == theirs.group
     assert len({*names.values()}) == len(names) == len(m.groups)
+
+
+@pytest.mark.parametrize("name", sorted(NAMED | {"vgg11", "motion_cnn", "resnet18"}))
+def test_the_papers_nets_keep_both_laws_at_their_own_size(name: str) -> None:
+    """With their own settings, but for the channels of the large ones and the words."""
+    large = {"scale": 1 / 32} if name.startswith(("vgg", "motion")) else {}
+    settings = {"resnet18": {"widths": (4, 6, 8, 10)}, "reddit_lstm": {"vocabulary": 20}}.get(name, large)
+    m = build({"name": name, **settings}, KEY)
+    shape = tuple(WHOLE[name]["sample"])
+    x = torch.randint(20, (2, 4)) if name == "reddit_lstm" else torch.randn(2, *shape, generator=KEY.torch())
+    assert m.groups and not broken(m, x)
 
 
 # ---- ten nets of others
@@ -188,6 +200,7 @@ class Odd(nn.Module):
     ("between", "say"),
     [
         (lambda h: torch.fft.fft(h).real, "no rule says what fft_fft does to units"),
+        (lambda h: h @ torch.ones(6, 6).triu(), "meets entries that no unit can move"),
         (lambda h: h.cumsum(1), "depends on the order of the units"),
         (lambda h: h + torch.arange(6.0), "meets entries that no unit can move"),
         (lambda h: F.avg_pool1d(h, 3, 1, 1), "puts neighbours together, and here they are units"),

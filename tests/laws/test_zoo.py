@@ -14,11 +14,13 @@ from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedquilt.cover import Axis, Cover, take
+from fedquilt.grow import general
 from fedquilt.model import Model, model
 from fedquilt.models import MODELS, Exit, LayerNorm, Staged, build
 from fedquilt.models.transformer import Attention
 from fedquilt.term import call
 
+from ..world import FAMILIES as ROWS
 from .nets import FAMILIES, KEY, NAMED, Family, learn, near, said, scrambled, size_of
 
 EXITING = {name: f for name, f in FAMILIES.items() if f.spec.get("exits")}
@@ -85,6 +87,14 @@ def test_the_five_layer_net_and_the_ladder_for_motion_are_as_described() -> None
     for less, more in pairwise(nets):  # each is the beginning of the next
         body = {k: s for k, s in less.shapes.items() if k.startswith("stage")}
         assert body.items() <= more.shapes.items() and less.stages == more.stages[: len(less.stages)]
+
+
+def test_every_net_has_a_row_in_the_conformance_matrix_its_own_or_that_of_what_builds_it() -> None:
+    tried = {general(counted(dict(f.model)).spec)["name"] for f in ROWS.values()}
+    assert {general({"name": name})["name"] for name in MODELS} == tried
+    for name in ("cnn", "convnet", "resnet18"):  # with both normalisations
+        norms = {s["norm"] for f in ROWS.values() if (s := general(counted(dict(f.model)).spec))["name"] == name}
+        assert norms >= {"batch", "group"}, name
 
 
 SIZES = {
