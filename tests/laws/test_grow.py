@@ -191,7 +191,9 @@ DEEP = {
     "vit": ("block2",),
     "mlp": ("dense2",),
     "vgg": ("stage1", "stage2", "stage3", "stage4", "stage5"),
+    "vgg-group": ("stage1", "stage2", "stage3", "stage4", "stage5"),
     "motion": ("stage1", "stage2"),
+    "motion-group": ("stage1", "stage2"),
     "cnn-group": ("dense1",),
     "cnn-none": (),
     "cnn-strided": (),
@@ -199,7 +201,8 @@ DEEP = {
     "lstm": (),
     "lstm-tied": (),
 }
-GROWING = [(n, w) for n, found in DEEP.items() for w in found if n not in ("cnn-tanh", "convnet-group")]
+REFUSED = ("cnn-tanh", "convnet-group", "vgg-group", "motion-group")  # of which no layer more changes nothing
+GROWING = [(n, w) for n, found in DEEP.items() for w in found if n not in REFUSED]
 
 
 def test_it_is_known_where_a_net_takes_a_layer_more() -> None:
