@@ -24,7 +24,9 @@ def natural(groups: Tensor, n: int, key: Key, least: int = 10) -> list[Tensor]:
     fit = (sizes >= least).nonzero().flatten()
     if len(fit) < n:
         owners = int((sizes > 0).sum())
-        ways = [f"at most {len(fit)} clients"] * bool(len(fit)) + [f"a smaller least than {least}"] * (least > 1)
+        ways = [f"at most {len(fit)} clients"] * bool(len(fit)) + [f"a smaller least than {least}"] * (
+            least > 1 and n <= owners
+        )
         ways += ["the partition 'groups'"] * (n <= owners) + ["the partition 'iid'"]
         there = f"{len(fit)} of {owners} natural owners have {least} samples or more, too few for {n} clients"
         raise ValueError(f"{there}: take {', or '.join(ways)}")
