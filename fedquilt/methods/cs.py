@@ -34,6 +34,7 @@ def cs(
     instead of the complement, which is not repeated here.  Departure: SGD, where the authors use Adam.
 
     :family: one global model
+    :sent: The weights that are left, and all that is never pruned; what comes back are the others
     """
     train, plain = Train(SGD(lr, momentum, decay=decay), epochs, batch), variant == "seed"
     merge = Sparsified(0.5 if plain else sparsity, 1.0 if plain else server_lr)

@@ -38,6 +38,7 @@ def fedspa(
     starts dense, gates growth by accuracy, and ignores its setting for ERK.)  Computing is charged dense.
 
     :family: personal sub-models
+    :sent: The weights of the client's own mask; its next mask comes back too
     """
     local = Regrow(Train(SGD(lr, momentum, decay=decay), epochs, batch), rate, horizon, grow)
     return Method("fedspa", send=OwnMask(density), local=local, merge=Filled("uniform"), schedule=Sync(fraction))

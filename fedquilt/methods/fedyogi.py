@@ -14,13 +14,9 @@ def fedyogi(
     beta1: float = 0.9,
     beta2: float = 0.99,
     tau: float = 1e-3,
-    fraction: float = 0.1,
-    lr: float = 0.05,
-    momentum: float = 0.0,
-    decay: float = 1.0,
-    epochs: int = 5,
-    batch: int = 32,
-) -> Method:
+    fraction: float = 0.1, lr: float = 0.05, momentum: float = 0.0,
+    decay: float = 1.0, epochs: int = 5, batch: int = 32,
+) -> Method:  # fmt: skip
     r"""FedYogi (Reddi et al., ICLR 2021, arXiv:2003.00295).
 
     .. math:: v_t = v_{t-1} - (1 - \beta_2) \Delta_t^2 \, \mathrm{sign}(v_{t-1} - \Delta_t^2)

@@ -37,6 +37,7 @@ def lotteryfl(
     zeros as free).
 
     :family: personal sub-models
+    :sent: The weights of the client's own mask, and all that is never pruned
     """
     local = Ticket(Train(SGD(lr, momentum, decay=decay), epochs, batch), accuracy, prune, target, rewind)
     return Method("lotteryfl", send=Remembered(), local=local, merge=CoverMean("uniform"), schedule=Sync(fraction))

@@ -17,13 +17,9 @@ def oort(
     window: int = 20,
     most: int = 0,
     over: float = 1.3,
-    fraction: float = 0.1,
-    lr: float = 0.05,
-    momentum: float = 0.0,
-    decay: float = 1.0,
-    epochs: int = 5,
-    batch: int = 32,
-) -> Method:
+    fraction: float = 0.1, lr: float = 0.05, momentum: float = 0.0,
+    decay: float = 1.0, epochs: int = 5, batch: int = 32,
+) -> Method:  # fmt: skip
     r"""Oort (Lai, Zhu, Madhyastha, Chowdhury, OSDI 2021, arXiv:2010.06081).
 
     .. math:: S_i = \Big( \hat U_i + \sqrt{0.1 \ln R / R_i} \Big) (T / t_i)^{\alpha \, [t_i > T]}, \qquad

@@ -18,13 +18,9 @@ def pyramidfl(
     longest: float = 10.0,
     explore: float = 0.9,
     over: float = 1.3,
-    fraction: float = 0.1,
-    lr: float = 0.05,
-    momentum: float = 0.0,
-    decay: float = 1.0,
-    epochs: int = 5,
-    batch: int = 32,
-) -> Method:
+    fraction: float = 0.1, lr: float = 0.05, momentum: float = 0.0,
+    decay: float = 1.0, epochs: int = 5, batch: int = 32,
+) -> Method:  # fmt: skip
     r"""PyramidFL (Li, Zeng, Zhang, Cao, MobiCom 2022, doi:10.1145/3495243.3517017).
 
     .. math:: \rho_i = low + r_i (high - low) / K, \qquad
@@ -36,6 +32,8 @@ def pyramidfl(
     the authors' code.  Selection is Oort's with the authors' settings.  Departure: the server takes an update's
     size from what arrived of it, so nobody has to be believed.  ``beta`` is not given: 1 fills the whole wait.
     (FLrce describes the method as fewer epochs; its authors only add some.)
+
+    :sent: The whole model; some tensors of what would come back stay behind
     """
     select = Pyramid(explore, 0.95, cut=0.7, clip=0.98, low=low, high=high, beta=beta, longest=longest, epochs=epochs)
     local = Portion(Train(SGD(lr, momentum, decay=decay), epochs, batch))

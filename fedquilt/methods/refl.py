@@ -14,13 +14,9 @@ def refl(
     cooldown: int = 5,
     accuracy: float = 0.9,
     over: float = 1.3,
-    fraction: float = 0.1,
-    lr: float = 0.05,
-    momentum: float = 0.0,
-    decay: float = 1.0,
-    epochs: int = 5,
-    batch: int = 32,
-) -> Method:
+    fraction: float = 0.1, lr: float = 0.05, momentum: float = 0.0,
+    decay: float = 1.0, epochs: int = 5, batch: int = 32,
+) -> Method:  # fmt: skip
     r"""REFL (Abdelmoniem, Sahu, Canini, Fahmy, EuroSys 2023, arXiv:2111.01108).
 
     .. math:: \theta^{t+1} = \theta^t + \sum_i \hat w_i u_i, \qquad

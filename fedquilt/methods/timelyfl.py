@@ -29,6 +29,8 @@ def timelyfl(
     to the output: the others are frozen (their statistics too) and are not sent.  Times are those that the server has
     seen: everybody's first work is whole, and is the paper's probe.  Time is not in proportion to layers, since the way
     forward is always whole; so a round may last longer than T, and here all are waited for.  ``most`` bounds E.
+
+    :sent: The whole model; what comes back are the layers that were trained
     """
     local = Portion(Train(SGD(lr, momentum, decay=decay), epochs, batch))
     return Method("timelyfl", Timely(kth, most), local=local, schedule=Sync(fraction), norm="frozen")

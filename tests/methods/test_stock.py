@@ -428,3 +428,30 @@ def test_evaluating_is_of_the_task(family: str = "mlp") -> None:
     mine = sim.site.engine.answer(ask).metrics  # type: ignore[attr-defined]
     told = next(r for r in score(sim, now.state, [0], ("test",)) if r["client"] == 0)
     assert told["loss"] == mine["loss"]
+
+
+# ---- HeteroFL's aids
+def test_a_client_speaks_of_its_classes_alone_and_rows_of_no_one_stay() -> None:
+    """Clients 0 and 1 hold two classes each: the rows of all others are as they were, to the bit."""
+    sim = sim_of("heterofl", "cnn", posthoc=False)
+    begun = sim.begin().state
+    orders = sim.method.plan(begun, sim.fleet, sim.model, sim.key, (), sim.run)[:2]
+    replies = []
+    for order, labels in zip(orders, ([0, 1], [1, 2]), strict=True):
+        client = replace(sim.site.client(order, "work"), labels=torch.tensor(labels))  # type: ignore[attr-defined]
+        got, _ = sim.site.engine._drive(sim.method.local(order, client), [])  # type: ignore[attr-defined]
+        rows = got.cover[f"{sim.model.head}.weight"].axes
+        assert rows is not None and rows[0].tolist() == labels
+        replies.append(replace(got, order=order))
+    after = sim.method.step(begun, sim.fleet, replies).params
+    weight, first = (p[f"{sim.model.head}.weight"] for p in (after, begun.params))
+    assert torch.equal(weight[3], first[3]) and all(not torch.equal(weight[i], first[i]) for i in range(3))
+    assert torch.equal(weight[0], replies[0].params[f"{sim.model.head}.weight"][0]), "of the one who holds class 0"
+
+
+@some
+def test_the_scaler_is_nothing_at_full_width(family: str) -> None:
+    on, off = (all_bits(end("heterofl", family, scaler=s)) for s in (True, False))
+    assert on == off
+    on, off = (all_bits(end("heterofl", family, 1, (0.6,), scaler=s)) for s in (True, False))
+    assert on != off
