@@ -25,23 +25,12 @@ RUN = Run(
 
 # In round 4 (the fourth), dies after the given number of that round's memories have been written.
 VICTIM = """
-import os, signal, sys
-from fedquilt import conduct, store
+import sys
 from fedquilt.run import run
 from tests.e2e.test_kill import RUN
+from tests.victim import die_after
 
-left = int(sys.argv[2])
-real = store.OnDisk.save
-
-def save(self, client, version, memory, base):
-    global left
-    real(self, client, version, memory, base)
-    if version == 4:
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-store.OnDisk.save = save
+die_after(4, int(sys.argv[2]))
 run(RUN, sys.argv[1])
 """
 

@@ -222,27 +222,16 @@ def test_what_only_a_simulation_can_say_is_refused(wrong: dict[str, Any], tmp_pa
 
 # ---- kill -9
 VICTIM = """
-import os, signal, sys
+import sys
 from pathlib import Path
-from fedquilt import store
 from fedquilt.drive.flower import client
 from fedquilt.drive.flower.server import serve
 from tests.flower.conftest import config_of, grid_of
 from tests.flower.grid import Nodes
 from tests.flower.test_same_bits import tiny
+from tests.victim import die_after
 
-left = int(sys.argv[2])
-real = store.OnDisk.save
-
-def save(self, client, version, memory, base):
-    global left
-    real(self, client, version, memory, base)
-    if version == 3:
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)  # committed, and the reply has not left
-
-store.OnDisk.save = save
+die_after(3, int(sys.argv[2]))  # committed, and the reply has not left
 client.ask = Nodes()
 asked = tiny("fedspu")
 config = config_of(asked, Path(sys.argv[1]))
