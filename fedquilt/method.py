@@ -32,6 +32,8 @@ LEAST = {"batch": 1, "epochs": 1, "steps": 1, "inner": 1, "clients": 1, "finetun
 class Method:
     """Who, which part goes down, the work, the merge, the end, and the clock; ``norm`` is its policy of statistics.
 
+    With ``exits`` it wants a net with a small head after each stage.
+
     ``spec`` is what builds it again, where a builder of :mod:`fedquilt.methods` made it.
     """
 
@@ -43,6 +45,7 @@ class Method:
     stop: Stop = Never()
     schedule: Schedule = Sync()
     norm: str = "shared"
+    exits: bool = False
     spec: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:

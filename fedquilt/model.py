@@ -198,6 +198,12 @@ class Model:
         return self._shallow[k]
 
     @cached_property
+    def ensemble(self) -> Model:
+        """The same tensors in a net that says the mean of what its head and its exits say; without exits, itself."""
+        net: Any = self.net
+        return replace(self, net=net.ensemble(), spec={}) if hasattr(net, "ensemble") else self
+
+    @cached_property
     def _shallow(self) -> dict[int, Model]:
         return {}  # made once each: engines put the work of clients with the same model together
 

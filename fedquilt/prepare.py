@@ -84,7 +84,7 @@ def prepare(run: Run, memories: Memories | None = None) -> Prepared:
     shards = dealt(run)
     data = shards.data
     run = replace(run, partition=sharing(run, data))
-    model = _model(run, data, key)
+    model = _model(run, data, key, method.exits)
     setup = Setup.resolve(model, run.engine)
     sizes = shards.sizes()
     fleet = fleet_of(run, sizes, key.at("fleet"))
@@ -160,8 +160,8 @@ def _method(run: Run) -> Method:
     return method
 
 
-def _model(run: Run, data: Dataset, key: Key) -> Model:
-    """The net, fitted to the data's shape and classes, and tried on two samples."""
+def _model(run: Run, data: Dataset, key: Key, exits: bool = False) -> Model:
+    """The net, fitted to the data's shape and classes, and tried on two samples; where it can, with ``exits``."""
     if isinstance(run.model, Model):
         model = run.model
     else:
@@ -174,6 +174,8 @@ def _model(run: Run, data: Dataset, key: Key) -> Model:
             "classes": data.classes,
             "vocabulary": data.classes,
         }
+        if exits and "exits" in known:
+            given = {"exits": True} | given
         given = {k: v for k, v in shape.items() if k in known} | given
         model = _asked("model", models.build, {"name": name, **given}, key.at("model"))
     try:

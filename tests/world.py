@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from fedquilt.fleet import Fleet, tiers
 from fedquilt.key import Key
 from fedquilt.method import Method
 from fedquilt.model import Model
-from fedquilt.models import build
+from fedquilt.models import build, builder_of
 from fedquilt.parts.schedule import Buffered
 from fedquilt.store import InRam, Memories
 from fedquilt.task import Classification, NextToken, Regression, Task
@@ -104,7 +105,8 @@ def of(
     **more: Any,
 ) -> Simulator:
     """A simulator of given data, and of a given net, if it is not the family's."""
-    model = model or build(kind.model, key.at("model"))
+    able = method.exits and "exits" in signature(builder_of(str(kind.model["name"]))).parameters
+    model = model or build({**kind.model, "exits": True} if able else kind.model, key.at("model"))
     sizes = {i: shards.counts(i)["train"] for i in shards.clients}
     fleet = fleet or tiers(sizes, widths, key.at("fleet"))
     engine = Serial(shards, Setup("serial", "contiguous", 1), strict=True)

@@ -9,6 +9,7 @@ from ..method import Method
 from ..schema import recorded, unknown
 from .apfl import apfl
 from .cs import cs
+from .depthfl import depthfl
 from .ditto import ditto
 from .efd import efd
 from .fedadam import fedadam
@@ -51,6 +52,7 @@ _BUILDERS: tuple[Callable[..., Method], ...] = (
     fedprox,
     apfl,
     cs,
+    depthfl,
     ditto,
     efd,
     fedadam,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from copy import copy
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -35,8 +37,11 @@ def rows(name: str, layer: nn.Module, out: Axis | None, into: Axis | None = None
 class Staged(nn.Module):
     """Layers one after another; where a layer has an exit, that looks at the layer's output, whoever asks for it.
 
-    What the net says is what its last layer says, or that layer's exit.
+    What the net says is what its last layer says, or that layer's exit; as an :meth:`ensemble`, the mean of
+    that and of what all other exits say.
     """
+
+    together = False
 
     def __init__(self, layers: Mapping[str, nn.Module], exits: Mapping[str, nn.Module]) -> None:
         super().__init__()
@@ -47,12 +52,23 @@ class Staged(nn.Module):
             self.exits = nn.ModuleDict(exits)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The output of the last layer, or of its exit."""
+        """The output of the last layer, or of its exit; of an ensemble, the mean over the heads."""
+        said: list[Tensor] = []
         for name in self.order:
             x = out = self.layer(name, x)
             if name in self.left:
                 out = self.exits[name](x)
+                said.append(out)
+        if self.together and said:
+            said = said if self.order[-1] in self.left else [*said, out]
+            return torch.stack(said).mean(0)
         return out
+
+    def ensemble(self) -> Staged:
+        """The same layers, of which all heads speak."""
+        same = copy(self)
+        same.together = True
+        return same
 
     def layer(self, name: str, x: Tensor) -> Tensor:
         """The output of one layer."""

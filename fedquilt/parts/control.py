@@ -16,7 +16,7 @@ from ..model import Model
 from ..norm import is_statistic
 from ..types import Brief, Client, Grant, Order, Part, Reply, Serving, State, Work
 from .local import Train, answer, measured, received, remember, section
-from .merge import CoverMean, Weight, changes, stepped, weight_of
+from .merge import CoverMean, Weight, changes, stepped, union, weight_of
 from .terms import Proximal
 
 
@@ -121,7 +121,7 @@ class Regularised(Part):
         whole, sub = received(order, client)
         piece = trained(order.cover, client.model)
         zero = {k: torch.zeros(client.model.shapes[k]) for k in sorted(client.model.trainable)}
-        g = section(client.memory, "g") or zero
+        g = zero | section(client.memory, "g")
         start = take(whole, sub)
         anchor = {k: start[k] for k in piece}
         correct = {k: -v for k, v in take(g, piece).items()}
@@ -159,5 +159,6 @@ class Dynamic(Part):
 
     def __call__(self, state: State, replies: Sequence[Reply]) -> Params:
         """The next global model."""
-        plain = CoverMean("uniform")(state, replies)
-        return stepped(plain, {k: -v / self.alpha for k, v in state.notes["merge"]["h"].items()})
+        plain, spoken = CoverMean("uniform")(state, replies), union(r.cover for r in replies)
+        h = {k: v for k, v in state.notes["merge"]["h"].items() if k in spoken}  # of the rest nobody said anything
+        return stepped(plain, {k: torch.where(spoken[k].dense(), -v / self.alpha, 0.0) for k, v in h.items()})

@@ -30,6 +30,7 @@ RESNET = {"name": "resnet18", "input": (2, 8, 8), "classes": 5, "widths": (5, 6)
 
 SPECS: Mapping[str, dict[str, Any]] = {
     "mlp": {"name": "mlp", "inputs": 128, "hidden": (7, 6), "classes": 5},
+    "mlp-exits": {"name": "mlp", "inputs": 128, "hidden": (7, 6), "classes": 5, "exits": True},
     "linear": {"name": "mlp", "inputs": 4, "hidden": (), "classes": 2},
     "cnn": {**CNN, "conv": (4, 5), "dense": (6,)},
     "cnn-group": {**CNN, "conv": (4, 6), "dense": (6,), "norm": "group", "size": 2},

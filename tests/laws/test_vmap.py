@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from fedquilt.cover import Params
 from fedquilt.fit import Fit, Peer, Slices, Step, Term
 from fedquilt.key import Key
+from fedquilt.parts.depth import Mutual
 from fedquilt.parts.distil import SelfDistil
 from fedquilt.parts.gated import GroupLasso
 from fedquilt.parts.learned import Importance, Masked, made
@@ -75,6 +76,7 @@ STOCK: Mapping[str, Build] = {
     "SquaredLoss": lambda name, key: {"watch": (SquaredLoss(),)},
     "Scaler": lambda name, key: {"view": Scaler.of(tiny(name), 0.4)},
     "SelfDistil": sliced,
+    "Mutual": lambda name, key: {"terms": (Mutual(tiny(name).exits, 0.7),)},
     "GroupLasso": lambda name, key: {"terms": (GroupLasso.of(tiny(name), 0.3),)},
     "Powers": lambda name, key: {"watch": (Powers(prunable(tiny(name)), 2),)},
     "Blended": lambda name, key: {"terms": (Blended(),), "extra": blend(name, key)},
@@ -87,7 +89,11 @@ SPIKES: Mapping[str, Build] = {
     },
 }
 PARTS = {**STOCK, **SPIKES}
-ONLY = {"SelfDistil": ("mlp", "cnn", "resnet", "lstm"), "Attention, Distil, PeerLoss": ("cnn", "cnn-group")}
+ONLY = {
+    "Mutual": ("mlp-exits",),
+    "SelfDistil": ("mlp", "cnn", "resnet", "lstm"),
+    "Attention, Distil, PeerLoss": ("cnn", "cnn-group"),
+}
 CASES = [(name, case) for case in PARTS for name in ONLY.get(case, NETS)]
 
 
