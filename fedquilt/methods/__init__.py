@@ -23,10 +23,12 @@ from .feddrop import feddrop
 from .feddyn import feddyn
 from .fedlps import fedlps
 from .fedmp import fedmp
+from .fedp3 import fedp3
 from .fedper import fedper
 from .fedprox import fedprox
 from .fedrep import fedrep
 from .fedrolex import fedrolex
+from .fedselect import fedselect
 from .fedspa import fedspa
 from .fedspu import fedspu
 from .fedyogi import fedyogi
@@ -65,9 +67,11 @@ _BUILDERS: tuple[Callable[..., Method], ...] = (
     feddyn,
     fedlps,
     fedmp,
+    fedp3,
     fedper,
     fedrep,
     fedrolex,
+    fedselect,
     fedspa,
     fedspu,
     fedyogi,

@@ -43,6 +43,7 @@ def depthfl(
     cannot have any has one depth only.
 
     :family: sub-models
+    :kept: its sums of gradients
     """
     local = Staged(Train(SGD(lr, momentum, decay=decay), epochs, batch), alpha, ramp, mutual, last)
     merge: Merge = CoverMean("uniform") if alpha is None else Dynamic(alpha)

@@ -8,6 +8,7 @@ import torch
 from fedquilt.fleet import Fleet
 from fedquilt.methods import METHODS
 from fedquilt.parts.gated import Gated, OverlapMean
+from fedquilt.parts.partition import Alternating, SomeLayers
 from fedquilt.parts.reconfigure import Pruned, prunable
 from fedquilt.parts.schedule import Sync
 
@@ -111,3 +112,74 @@ def test_who_is_left_takes_the_first_stage_where_the_strongest_is_away() -> None
     strongest = max(fleet.devices, key=lambda i: fleet.devices[i].width)
     chosen = method.select(sim.begin().state, fleet.without({strongest}), 3, sim.key)
     assert len(chosen) == 1 and chosen != [strongest]
+
+
+# ---- fedselect
+@families
+def test_fedselect_without_own_weights_is_uniform_fedavg(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = counted(monkeypatch, Alternating)
+    shared = end("fedselect", family, limit=0.0, epochs=2)
+    assert calls[0] == 3 * 5
+    uniform = end("fedavg", family, weight="uniform", epochs=2)
+    assert bits_of(shared) == bits_of(uniform) != bits_of(end("fedselect", family, limit=0.5, every=1, epochs=2))
+
+
+def test_own_weights_grow_to_the_limit_and_never_travel() -> None:
+    """By hand: of each tensor's shared weights the quarter that moved most; each is the mean over who shares it."""
+    sim = world(small(METHODS["fedselect"], variant="seed"), "mlp")
+    now, grown = sim.begin(), {i: dict[str, torch.Tensor]() for i in range(5)}
+    for t in range(5):
+        pairs = exchanged(sim, now)
+        old = now.state.params
+        now, _ = play(sim, 1, now)
+        for o, r in pairs:
+            kept = sim.site.memories.load(o.client, now.state.versions[o.client]).tensors
+            for k in (k for k in sim.model.trainable if len(sim.model.shapes[k]) > 1):
+                mask = kept[f"mask/{k}"]
+                was = grown[o.client].get(k, torch.zeros_like(mask))
+                assert (was <= mask).all() and int(mask.sum()) <= 0.5 * mask.numel()
+                assert t or int(mask.sum()) == int(0.25 * mask.numel())
+                assert torch.equal(r.cover[k].dense(), ~mask) and torch.equal(o.cover[k].dense(), ~was)
+                grown[o.client][k] = mask
+        for k in sim.model.trainable:
+            put = [(r.cover[k].put(old[k], r.params[k]).double(), r.cover[k].dense()) for _, r in pairs]
+            n = sum(m.double() for _, m in put)
+            mean = sum(v * m for v, m in put) / n.clamp(min=1)
+            want = torch.where(n > 0, mean, old[k].double())
+            assert torch.allclose(now.state.params[k].double(), want, atol=1e-6), k
+    assert all(int(m.sum()) == int(0.5 * m.numel()) for own in grown.values() for m in own.values())
+
+
+def test_a_client_whose_weights_are_all_its_own_learns_alone() -> None:
+    """With everything its own after the first round, the weights of the server stay as they then were."""
+    sim = world(small(METHODS["fedselect"], rate=1.0, limit=1.0, every=1), "mlp")
+    start = sim.begin()
+    now, _ = play(sim, 3)
+    for k in sim.model.trainable:
+        assert torch.equal(now.state.params[k], start.state.params[k]) == (len(sim.model.shapes[k]) > 1)
+
+
+# ---- fedp3
+@families
+def test_fedp3_with_all_layers_is_uniform_fedavg(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = counted(monkeypatch, SomeLayers)
+    every = end("fedp3", family, layers="all", keep=0.5)
+    assert calls[0] == 3 * 5
+    assert bits_of(every) == bits_of(end("fedavg", family, weight="uniform"))
+    if family != "mlp-regression":  # of one layer
+        assert bits_of(every) != bits_of(end("fedp3", family, layers="one", keep=0.5))
+
+
+def test_fedp3_tells_only_its_layers_and_sees_the_largest_weights_of_the_others() -> None:
+    sim = world(small(METHODS["fedp3"], layers="one", keep=0.5), "mlp")
+    start = sim.begin()
+    for o, r in exchanged(sim, start):
+        mine, other = (f"dense{1 + (o.client + j) % 2}.linear.weight" for j in (0, 1))
+        assert mine in r.cover and other not in r.cover and "head.weight" in r.cover
+        assert o.cover[mine].kind == "whole" and o.cover[other].kind == "mask"
+        size = start.state.params[other].abs()
+        inside = o.cover[other].dense()
+        assert int(inside.sum()) == inside.numel() // 2 and size[inside].min() >= size[~inside].max()
+    assert {s for i in range(4) for s in SomeLayers("random").own(sim.model, i, sim.key.at(i))} == {"dense1", "dense2"}
+    with pytest.raises(ValueError, match="keep is a share"):
+        SomeLayers(keep=0.0)
