@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -265,3 +266,7 @@ class Learned(Part):
 def pattern_of(model: Model, scores: Params, counts: dict[str, int]) -> Cover:
     """The sub-model of the best units of each group."""
     return model.cover({g: first(scores[g], torch.tensor(n)).nonzero().flatten() for g, n in counts.items()})
+
+
+TERMS: Mapping[str, type[Term]] = {t.__name__: t for t in (Importance,)}
+VIEWS: Mapping[str, type[View]] = {v.__name__: v for v in (Masked,)}

@@ -48,7 +48,11 @@ def at(f: Fit, moving: Params | None = None, n: int = 6) -> tuple[Params, Seen]:
 STOPPED = {"Blended": "+"}  # where the gradient is stopped on purpose, only what has this prefix is the slope
 
 
-TAUGHT = ("SelfDistil", "Mutual")  # the teacher is cut off: the slope of what it says is not theirs
+TAUGHT = (
+    "SelfDistil",
+    "Mutual",
+    "Masked, Importance",
+)  # a teacher is cut off, a mask has the slope of its scores: not that of the value
 
 
 @pytest.mark.parametrize("case", [c for c in STOCK if c not in (*WATCHES, *TAUGHT)])

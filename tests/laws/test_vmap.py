@@ -79,10 +79,10 @@ STOCK: Mapping[str, Build] = {
     "Mutual": lambda name, key: {"terms": (Mutual(tiny(name).exits, 0.7),)},
     "GroupLasso": lambda name, key: {"terms": (GroupLasso.of(tiny(name), 0.3),)},
     "Powers": lambda name, key: {"watch": (Powers(prunable(tiny(name)), 2),)},
+    "Masked, Importance": scores,
     "Blended": lambda name, key: {"terms": (Blended(),), "extra": blend(name, key)},
 }
 SPIKES: Mapping[str, Build] = {
-    "Masked, Importance": scores,
     "Attention, Distil, PeerLoss": lambda name, key: {
         "peers": peers(name, key),
         "terms": (Attention("teacher", 0.3), Distil("teacher", 0.2), PeerLoss("fresh", 0.5)),
