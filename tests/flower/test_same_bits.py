@@ -15,10 +15,9 @@ from fedquilt.schema import settings
 from ..laws.strategies import all_bits
 from .conftest import config_of, grid_of
 
-# Of every kind: partial models, personal ones, state at the server, a stop and a selection that learn.
-KINDS = ("fedavg", "fedprox", "fedspu", "heterofl", "fedrolex", "ditto", "fedper", "scaffold", "flrce", "apfl")
-LATER = ("lotteryfl", "fedlps")
-NAMES = KINDS + tuple(m for m in LATER if m in METHODS)
+# Of every kind: partial models, personal ones, masks, state at the server, selections and stops that learn.
+TEN = ("fedavg", "fedprox", "fedspu", "heterofl", "fedrolex", "ditto", "fedper", "lotteryfl", "flrce", "fedlps")
+NAMES = (*TEN, "scaffold")
 COUNTED = ("down", "up", "flops", "fallbacks", "peak")  # joules are added up in the order of arrival
 TIMELESS = ("round", "asked", "merged", "outcomes", "loss", "stopped", *COUNTED)
 
