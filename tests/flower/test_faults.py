@@ -114,6 +114,14 @@ def test_a_buffer_is_merged_when_it_is_full(tmp_path: Path) -> None:
     assert max(c["staleness"] for c in done.history.clients) >= 1
 
 
+def test_a_method_may_hear_measured_seconds(tmp_path: Path) -> None:
+    done, _ = played(tiny("fedavg", rounds=1, eval_every=0), tmp_path / "r", lambda grid: None, seconds="measured")
+    assert all(c["seconds"] == c["wall"] > 0 and c["joules"] > 0 for c in done.history.clients)
+    assert all(c["inside"].keys() == {"start", "forward", "score", "work"} for c in done.history.clients)
+    with pytest.raises(BadSetting, match="seconds is one of priced, measured"):
+        played(tiny("fedavg"), tmp_path / "s", lambda grid: None, seconds="guessed")
+
+
 def test_tampered_replies_are_refused_by_the_guard(tmp_path: Path) -> None:
     def prepare(grid: InMemory) -> None:
         def handle(message: Message, context: Context) -> Message:
