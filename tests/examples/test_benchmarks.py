@@ -1,4 +1,4 @@
-"""The commands that write figures into the pages: they work, and go on where they were."""
+"""The commands that write figures into the pages: they work, go on where they were, and every method has its page."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from fedquilt.key import Key
+from fedquilt.methods import METHODS
 from fedquilt.models import build
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +22,14 @@ PAGES = ROOT / "docs" / "methods"
 def command(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     return import_module("methods")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_has_a_page_with_its_command(name: str) -> None:
+    text = (PAGES / f"{name}.md").read_text()
+    assert f"fedquilt run {name}" in text
+    for part in ("idea", "formula", "when to use"):
+        assert part in text.lower(), part
 
 
 def test_a_measured_line_is_written_and_no_run_is_done_twice(command: ModuleType, tmp_path: Path) -> None:
