@@ -146,7 +146,10 @@ class Adapted(Part):
     def serve(self, order: Order, client: Client) -> Serving:
         """The client's model, trained on with the method's own settings."""
         served: Served = yield from self.local.serve(order, client)
-        optim, epochs = getattr(self.local, "optim", SGD()), getattr(self.local, "epochs", 1)
+        said: object = self.local
+        while not hasattr(said, "optim") and hasattr(said, "train"):  # a local around a plain training
+            said = said.train
+        optim, epochs = getattr(said, "optim", SGD()), getattr(said, "epochs", 1)
         length = {"epochs": epochs} if isinstance(epochs, int) else epochs.settings(client)
         tuned = yield Fit(
             served.model,
@@ -155,7 +158,7 @@ class Adapted(Part):
             client.train,
             client.key.at("adapt"),
             optim.at(order.round),
-            batch=getattr(self.local, "batch", 32),
+            batch=getattr(said, "batch", 32),
             norm=served.norm,
             **length,
         )

@@ -33,7 +33,7 @@ def fedlps(
     epochs: int = 5,
     batch: int = 32,
 ) -> Method:
-    r"""FedLPS (Jia, Zhang, Wu and others, ICDE 2024): local sparse models for clients of unequal means.
+    r"""FedLPS (Xue, Sun, Liu, Wang, Liu, Wang, manuscript; code of 2024): learnable sparse customisation.
 
     Client k trains :math:`\max(1, \lfloor s J \rfloor)` units of every hidden group of J, those of the highest
     scores Q, which are trained with the weights and stay with the client:

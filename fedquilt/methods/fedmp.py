@@ -46,6 +46,7 @@ def fedmp(
     hold it.  FedSPU's code scores a net drawn afresh and, later, lets full clients overwrite partial ones.
 
     :family: sub-models
+    :sent: The units of greatest l1 norm, as many as a bandit says
     :kept: nothing
     """
     train = Train(SGD(lr, momentum, decay=decay), epochs, batch)

@@ -86,6 +86,16 @@ def test_unseen_clients_never_train_and_are_scored_before_and_after_adapting() -
     assert said["unseen"]["after"] > said["unseen"]["before"], "ten classes, of which each of them has a few"
 
 
+@pytest.mark.parametrize("method", ["scaffold", "ditto", "fedcom"])
+def test_adapting_goes_by_the_settings_of_a_training_inside_another_local(method: str) -> None:
+    def far(lr: float) -> float:
+        done = fedquilt.run(replace(RUN, unseen=0.3, rounds=1, method={"name": method, "epochs": 1, "lr": lr}))
+        said = done.figures()["scores"]["test"]["unseen"]
+        return abs(float(said["after"] - said["before"]))
+
+    assert far(0.0) == 0 < far(0.3)
+
+
 def test_the_table_of_a_run_tells_of_unseen_clients(capsys: pytest.CaptureFixture[str]) -> None:
     main(["run", "fedavg", "--clients", "10", "--unseen", "0.3", "--rounds", "1", "--epochs", "1", "--model", "mlp"])
     said = capsys.readouterr().out
