@@ -24,6 +24,7 @@ from .drive.site import Here
 from .engine import Setup
 from .engine.serial import Serial
 from .fit import call
+from .fitting import fitted
 from .fleet import AVAILABILITY, STRAGGLERS, Fleet, muster
 from .key import Key
 from .method import Method
@@ -85,9 +86,12 @@ def prepare(run: Run, memories: Memories | None = None) -> Prepared:
     data = shards.data
     run = replace(run, partition=sharing(run, data))
     model = _model(run, data, key, method.exits)
-    setup = Setup.resolve(model, run.engine)
     sizes = shards.sizes()
     fleet = fleet_of(run, sizes, key.at("fleet"))
+    if getattr(method.select, "complete", False):
+        fleet = replace(fleet, classes={i: len(shards.labels(i)) for i in sizes})
+    method, model = _asked("method", fitted, method, model, fleet, data)
+    setup = Setup.resolve(model, run.engine)
     name = _identity(run, shards.fingerprint)
     answering = Serial(shards, setup)
     here = Here(method.local, model, data.task, fleet, shards, answering, memories or InRam())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -15,7 +15,7 @@ from .model import Model
 from .task import Task
 
 if TYPE_CHECKING:
-    from .fleet import Device, Fleet
+    from .fleet import Demand, Device, Fleet
 
 Scalar = bool | int | float | str
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -200,6 +200,10 @@ class Part:
         """The part's next note, from the replies of a round."""
         return note
 
+    def fitted(self, model: Model, fleet: Fleet, ask: Callable[[Model], Demand]) -> tuple[Any, Model]:
+        """The part, and the server's net, as a run's fleet has them; ``ask`` says what training a net takes."""
+        return self, model
+
     def tell(self, note: Any) -> Mapping[str, Json]:
         """What a record of the round should say of the note: a few numbers or words."""
         return {}
@@ -226,6 +230,7 @@ class Local(Protocol):
     def __call__(self, order: Order, client: Client) -> Work: ...
     def serve(self, order: Order, client: Client) -> Serving: ...
     def grant(self, cover: Cover, model: Model) -> Grant: ...
+    def fitted(self, model: Model, fleet: Fleet, ask: Callable[[Model], Demand]) -> tuple[Any, Model]: ...
     def brief(self, state: State, client: int, device: Device, model: Model, cover: Cover, key: Key) -> Brief: ...
 
 
@@ -248,12 +253,14 @@ class Stop(Protocol):
 class Schedule(Protocol):
     """How many clients work at once, and when the server stops waiting for more.
 
-    ``keeps_late`` says whether what has not arrived when a round ends counts in a later one.
+    ``keeps_late`` says whether what has not arrived when a round ends counts in a later one; ``after``,
+    once the time is over, until when it still waits if only so many have arrived.
     """
 
     @property
     def keeps_late(self) -> bool: ...
     def want(self, fleet: int, inflight: int) -> int: ...
     def until(self, start: float) -> float: ...
+    def after(self, until: float, arrived: int) -> float: ...
     def enough(self, arrived: int, inflight: int, lost: int = 0) -> bool: ...
     def quorum(self, asked: int) -> int: ...

@@ -146,7 +146,10 @@ class Rounds(ABC):
         while flights and not method.schedule.enough(len(replies), len(flights), len(clients) - len(replies)):
             flight, clock = self.land(flights, clock, until)
             if flight is None:
-                break
+                over, until = until, method.schedule.after(until, len(replies))
+                if until <= over:
+                    break
+                continue
             verdict = self._verdict(flight)
             if isinstance(verdict, Reply):
                 replies.append(verdict)

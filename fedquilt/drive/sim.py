@@ -52,7 +52,8 @@ class Simulator(Rounds):
         down, reply = order_size(order), None if fate.dropped else done.reply
         cost = price(down, len(reply or b""), done.usage, device, fate.slowdown)
         # a broken line is noticed when the reply would have come; a deadline tells nobody lost from the slow
-        never = fate.dropped and self.method.schedule.until(clock) < math.inf
+        schedule = self.method.schedule
+        never = fate.dropped and not schedule.keeps_late and schedule.until(clock) < math.inf
         ends = math.inf if never else clock + cost.seconds
         return Flight(order, ends, reply, down, done.usage, cost, device.tier, done.reason, fate)
 

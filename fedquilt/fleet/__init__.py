@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ..key import Key
 from ..schema import chosen
+from .demand import Demand
 from .devices import PROFILES, Device
 from .fleets import LEVELS, Fate, Fleet, Levels, Profiles, Tiers, tiers
 from .phones import Phones128, phones
@@ -23,6 +24,7 @@ __all__ = [
     "PROFILES",
     "STRAGGLERS",
     "Availability",
+    "Demand",
     "Device",
     "Fate",
     "Fleet",

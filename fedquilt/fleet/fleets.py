@@ -33,6 +33,7 @@ class Fate:
 class Fleet:
     """Every client's device, and how many training samples each client has declared.
 
+    ``classes`` is how many classes each client has declared to hold, where somebody asks for that.
     With ``levels`` each client's device is drawn again from them in every round.  ``present`` says
     when a client is there, ``dropout`` how likely a client that has started never answers,
     ``away`` who is not there now: an order goes to nobody of them.  ``round``, ``clock`` and ``key``
@@ -49,6 +50,7 @@ class Fleet:
     round: int = 0
     clock: float = 0.0
     key: Key | None = None
+    classes: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout <= 1:

@@ -184,12 +184,15 @@ def personal(order: Order) -> bool:
 def measured(order: Order, client: Client, out: Fitted) -> Generator[Any, Any, dict[str, float]]:
     """The metrics of a reply: the training loss, and those that the server's parts ask for.
 
+    ``steps`` is how many it made.
     ``val_loss`` and ``val_accuracy`` are those of what training gave, ``train_accuracy`` too.  ``rms_loss`` is
     the root of the mean squared loss of the samples trained on (the mean loss, where no training has watched it).
     ``initial_accuracy`` is that of the model as it was built, on the training data; 0 but in a client's first round.
     """
     metrics = {"loss": out.loss}
     wishes = asked(order)
+    if "steps" in wishes:
+        metrics["steps"] = float(out.steps)
     if "rms_loss" in wishes:
         seen = out.watched
         metrics["rms_loss"] = (

@@ -53,6 +53,10 @@ class Sync(Part):
         """Wait as long as it takes."""
         return math.inf
 
+    def after(self, until: float, arrived: int) -> float:
+        """When the time is over it is over."""
+        return until
+
     def enough(self, arrived: int, inflight: int, lost: int = 0) -> bool:
         """All that are waited for are there, in place of those ``lost`` as many others."""
         return inflight == 0 or arrived >= math.floor((arrived + inflight + lost) / self.over + 1e-9)
@@ -122,9 +126,54 @@ class Buffered(Part):
         """Wait as long as it takes."""
         return math.inf
 
+    def after(self, until: float, arrived: int) -> float:
+        """There is no time that could be over."""
+        return until
+
     def enough(self, arrived: int, inflight: int, lost: int = 0) -> bool:
         """The buffer is full (or nobody is left to fill it)."""
         return arrived >= self.k or inflight == 0
+
+    def quorum(self, asked: int) -> int:
+        """One reply is enough."""
+        return 1
+
+
+@dataclass(frozen=True)
+class Windows(Sync):
+    """Mishra and Gupta's aperiodic update: the server steps after each ``share`` of the ``seconds`` that a round takes.
+
+    A cohort as in :class:`Sync` works; who has answered in a window starts again with the next, so the fast train
+    several times while the slow train once.  A window ends early when nobody is out any more, and lasts on while
+    nobody has answered.  Each window is a round of the run.  Where ``seconds`` is 0, the slowest device says it.
+    """
+
+    share: float = 0.5
+    seconds: float = 0.0
+
+    keeps_late = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _positive("share", self.share)
+        if not 0 <= self.seconds < math.inf:
+            raise ValueError(f"seconds is a time, or 0 for that of the slowest device, not {self.seconds}")
+
+    def want(self, fleet: int, inflight: int) -> int:
+        """Fill up the cohort."""
+        return max(0, self._cohort(fleet) - inflight)
+
+    def until(self, start: float) -> float:
+        """The end of the window; without ``seconds`` that of the last who is out."""
+        return start + self.share * self.seconds if self.seconds else math.inf
+
+    def after(self, until: float, arrived: int) -> float:
+        """Another window, if nobody has answered."""
+        return until if arrived else until + self.share * self.seconds
+
+    def enough(self, arrived: int, inflight: int, lost: int = 0) -> bool:
+        """Nobody is out."""
+        return inflight == 0
 
     def quorum(self, asked: int) -> int:
         """One reply is enough."""
@@ -136,4 +185,5 @@ SCHEDULES: Mapping[str, Callable[..., Sync | Deadline | Buffered]] = {
     "deadline": Deadline,
     "carried": Carried,
     "buffered": Buffered,
+    "windows": Windows,
 }

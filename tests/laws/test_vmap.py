@@ -17,7 +17,7 @@ from fedquilt.cover import Params
 from fedquilt.fit import Fit, Peer, Slices, Step, Term
 from fedquilt.key import Key
 from fedquilt.parts.depth import Mutual
-from fedquilt.parts.distil import SelfDistil
+from fedquilt.parts.distil import Attention, Distil, PeerLoss, SelfDistil
 from fedquilt.parts.gated import GroupLasso
 from fedquilt.parts.learned import Importance, Masked, made
 from fedquilt.parts.personal import Blended
@@ -27,7 +27,6 @@ from fedquilt.step import Held, Seen, begin, gradient, objective, training
 from fedquilt.types import Handle
 
 from ..engine.tiny import KEY, close, samples, task, tiny, weights
-from ..spikes.test_mpfl_two_nets import Attention, Distil, PeerLoss
 
 SIZES = (5, 3, 7)  # samples of each client's batch
 NETS = ("mlp", "cnn-group", "cnn", "resnet", "lstm")
@@ -53,6 +52,10 @@ def peers(name: str, key: Key) -> dict[str, Peer]:
         "teacher": Peer(tiny(name), numbers(name, key.at("teacher"))),
         "fresh": Peer(tiny(name), numbers(name, key.at("fresh")), True, {"head.bias": "head.bias"}),
     }
+
+
+def taught(make: Callable[[str], Term]) -> Build:
+    return lambda name, key: {"peers": peers(name, key), "terms": (make(name),)}
 
 
 def scores(name: str, key: Key) -> dict[str, Any]:
@@ -81,19 +84,12 @@ STOCK: Mapping[str, Build] = {
     "Powers": lambda name, key: {"watch": (Powers(prunable(tiny(name)), 2),)},
     "Masked, Importance": scores,
     "Blended": lambda name, key: {"terms": (Blended(),), "extra": blend(name, key)},
+    "Distil": taught(lambda name: Distil("teacher", 0.2)),
+    "Attention": taught(lambda name: Attention.of(tiny(name), "teacher", 0.3)),
+    "PeerLoss": taught(lambda name: PeerLoss("fresh", 0.5)),
 }
-SPIKES: Mapping[str, Build] = {
-    "Attention, Distil, PeerLoss": lambda name, key: {
-        "peers": peers(name, key),
-        "terms": (Attention("teacher", 0.3), Distil("teacher", 0.2), PeerLoss("fresh", 0.5)),
-    },
-}
-PARTS = {**STOCK, **SPIKES}
-ONLY = {
-    "Mutual": ("mlp-exits",),
-    "SelfDistil": ("mlp", "cnn", "resnet", "lstm"),
-    "Attention, Distil, PeerLoss": ("cnn", "cnn-group"),
-}
+PARTS = STOCK
+ONLY = {"Mutual": ("mlp-exits",), "SelfDistil": ("mlp", "cnn", "resnet", "lstm")}
 CASES = [(name, case) for case in PARTS for name in ONLY.get(case, NETS)]
 
 

@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedquilt.cover import Cover, Params
-from fedquilt.fit import SGD, Fit, Fitted, Output, Peer, Step, Term
+from fedquilt.fit import SGD, Fit, Fitted, Peer
 from fedquilt.model import Model
 from fedquilt.models import build
+from fedquilt.parts.distil import Attention, Distil, PeerLoss
 from fedquilt.parts.local import received, section
 from fedquilt.types import Client, Grant, Memory, Order, Part, Reply, Served
 
@@ -24,50 +25,6 @@ LARGE = {**SPECS["cnn"], "conv": (4, 7, 6), "dense": ()}
 
 
 # ---- the piece
-@dataclass(frozen=True)
-class Distil(Term):
-    """Hinton: the divergence from what a peer says, both softened by the temperature."""
-
-    peer: str
-    weight: float
-    temperature: float = 4.0
-
-    def __call__(self, s: Step) -> Tensor:
-        t = self.temperature
-        said, taught = (o.logits / t for o in (s.out, s.peer(self.peer)))
-        each = (taught.softmax(1) * (taught.log_softmax(1) - said.log_softmax(1))).sum(1)
-        return self.weight * t**2 * s.mean(each)
-
-
-@dataclass(frozen=True)
-class Attention(Term):
-    """Where the stages of both nets look: the mean square over channels, as a unit vector of places."""
-
-    peer: str
-    weight: float
-    features = True
-
-    def __call__(self, s: Step) -> Tensor:
-        mine, theirs = attention(s.out), attention(s.peer(self.peer))
-        gaps = [(a - b).pow(2).sum(1) for a, b in zip(mine, theirs, strict=False)]
-        return self.weight * s.mean(torch.stack(gaps).sum(0))
-
-
-def attention(out: Output) -> list[Tensor]:
-    return [F.normalize(v.pow(2).mean(1).flatten(1), dim=1) for v in out.features.values()]
-
-
-@dataclass(frozen=True)
-class PeerLoss(Term):
-    """The task's loss on what a peer says, which trains it."""
-
-    peer: str
-    weight: float
-
-    def __call__(self, s: Step) -> Tensor:
-        return self.weight * s.mean(*s.task.loss(s.peer(self.peer).logits, s.y))
-
-
 @dataclass(frozen=True)
 class Colossal(Part):
     """Trains a larger net of its own, taught by the server's; then the server's, taught by two of the larger.
