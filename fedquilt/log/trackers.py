@@ -23,7 +23,8 @@ class TensorBoard:
     def __init__(self, folder: Path, settings: Mapping[str, str], mark: str) -> None:
         from tensorboardX import SummaryWriter
 
-        self.writer = SummaryWriter(str(folder / "tensorboard"))
+        # a name of its own: two files of one second would be one, and the first be lost
+        self.writer = SummaryWriter(str(folder / "tensorboard"), filename_suffix=f".{time.time_ns()}")
         rows = "\n".join(f"| {k} | `{v}` |" for k, v in settings.items())
         self.writer.add_text("settings", f"| setting | value |\n| --- | --- |\n{rows}", 0)
 

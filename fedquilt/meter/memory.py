@@ -65,6 +65,11 @@ class Saved(torch.autograd.graph.saved_tensors_hooks):
         return sum(s.nbytes() for s in self.found.values())
 
 
+def once(some: Iterable[Tensor]) -> int:
+    """Bytes of tensors, each once; of a view its own, since a device holds no more than the piece that it was sent."""
+    return sum(t.nbytes for t in {(t.data_ptr(), t.numel()): t for t in some}.values())
+
+
 def place(t: Tensor) -> int:
     """Where a tensor's storage is: views of it are at the same place."""
     return t.untyped_storage().data_ptr()
@@ -104,7 +109,7 @@ def peak(fit: Fit, x: Tensor, y: Tensor, freezing: Freezing = "executed") -> Pea
     graph = _Graph(leaves, masks, through=freezing != "cut")
     activations = graph.kept(seen.total, {place(t) for t in fixed})
     return Peak(
-        weights=sum(t.untyped_storage().nbytes() for t in {place(t): t for t in fixed}.values()),
+        weights=once(fixed),
         gradients=sum(size[k] * n for k, n in free.items()),
         activations=activations,
         state=sum(size[k] * v.numel() for k, v in leaves.items()) if fit.optim.momentum else 0.0,

@@ -17,7 +17,7 @@ from ..cover import Params
 from ..fit import Fit
 from ..step import Held, part
 from .counter import count
-from .memory import Saved, place
+from .memory import Saved, once
 from .usage import Usage
 
 SMALL = (2, 3)  # rows of the two batches: one alone would be normalised otherwise
@@ -85,8 +85,8 @@ def tensors(thing: Any) -> list[Tensor]:
 def resting(fit: Fit, moving: Params, held: Held, speed: Params | None = None) -> float:
     """Bytes that a training holds through each step: its tensors, their gradients, the optimiser's state."""
     grads = {k: v for k, v in moving.items() if k not in fit.still}
-    fixed = {place(t): t.untyped_storage().nbytes() for t in tensors((held.buffers, held.peers, held.anchor))}
-    return nbytes(moving, grads, speed or {}) + sum(fixed.values())
+    fixed = tensors((held.buffers, held.peers, held.anchor))
+    return nbytes(moving, grads, speed or {}) + once(fixed)
 
 
 def ran_on(fit: Fit, moving: Params, held: Held) -> Params:

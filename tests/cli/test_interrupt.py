@@ -35,14 +35,17 @@ def interrupted(command: str, folder: Path) -> str:
         text=True,
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # what starts the tests may ignore it
     )
     try:
         while rounds(folder) < begun + 2 and process.poll() is None:
             time.sleep(0.01)
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=240)
     finally:
-        process.kill()
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
     assert process.returncode == 130 and not out, err
     assert "Traceback" not in err and err.count("\n") == 1, err
     return err

@@ -161,7 +161,7 @@ def test_unequal_budgets_are_told() -> None:
             "the name of a method is a text",
         ),
         (TABLES.replace("70/0/30", "70/30"), "line 3 (split)", "a split is train/val/test"),
-        (ARRAY.replace("mu = 0.1", 'mu = "much"'), "line 6 (methods.mu)", "mu is a number, not 'much'"),
+        (ARRAY.replace("mu = 0.1", 'mu = "much"'), "line 6 (methods.mu)", "mu is a number or none, not 'much'"),
         (
             ARRAY.replace('"serial"', '"cereal"'),
             "line 2 (engine)",

@@ -104,5 +104,6 @@ def closes_by_its_deadline(f: Federation) -> None:
         going.result(timeout=400)
     told = [(r["asked"], r["merged"], r["outcomes"]) for r in rounds(out)]
     assert told[0] == ([0, 1, 2], [0, 1, 2], {"accepted": 3})
-    assert told[1] == ([0, 1, 2], [0, 1], {"accepted": 2, "late": 1})
+    # Flower may say by then that the node is gone, or may not: its reply is lost either way
+    assert told[1] in [([0, 1, 2], [0, 1], {"accepted": 2, outcome: 1}) for outcome in ("late", "failed")]
     assert told[2] == ([0, 1], [0, 1], {"accepted": 2})
