@@ -178,8 +178,13 @@ def curvature(g: Gradient, moving: Params, held: Held, x: Tensor, y: Tensor) -> 
     return grads, dict(zip(leaves, twice, strict=True)), _detached(seen)
 
 
-def _detached(value: Any) -> Any:
-    return torch.utils._pytree.tree_map_only(Tensor, Tensor.detach, value)
+def _detached(seen: Seen) -> Seen:
+    def cut(p: Params) -> Params:
+        return {k: v.detach() for k, v in p.items()}
+
+    peers = {name: cut(p) for name, p in seen.peers.items()}
+    watched = tuple(map(cut, seen.watched))
+    return Seen(seen.total.detach(), seen.main.detach(), cut(seen.buffers), peers, cut(seen.moves), watched)
 
 
 def descend(optim: SGD, params: Params, grads: Params, speed: Params, moves: Params) -> None:
@@ -194,15 +199,15 @@ def descend(optim: SGD, params: Params, grads: Params, speed: Params, moves: Par
             size = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in grads.values()]))
             scale = (optim.clip / (size + 1e-6)).clamp(max=1.0)
             grads = {k: g * scale for k, g in grads.items()}
-        for k, g in grads.items():
+        for k, g in grads.items() if optim.weight_decay or optim.momentum else ():
             if optim.weight_decay:
                 g = g.add(params[k], alpha=optim.weight_decay)
             if optim.momentum:
                 g = speed[k].mul(optim.momentum).add_(g)
                 speed[k].copy_(torch.where(moves[k], g, speed[k]) if k in moves else g)
-            if k in moves:
-                g = torch.where(moves[k], g, 0)
-            params[k].add_(g, alpha=-optim.lr)
+            grads[k] = torch.where(moves[k], g, 0) if k in moves else g
+        if grads:
+            torch._foreach_add_([params[k] for k in grads], [*grads.values()], alpha=-optim.lr)
 
 
 @dataclass(eq=False)

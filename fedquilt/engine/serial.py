@@ -35,7 +35,6 @@ class Serial:
     data: Data
     setup: Setup
     strict: bool = False
-    _resident: dict[object, tuple[Tensor, Tensor]] = field(default_factory=dict)
     _costs: dict[object, Cost] = field(default_factory=dict)
 
     def run(self, jobs: Sequence[Job]) -> list[Done | Failed]:
@@ -81,30 +80,25 @@ class Serial:
         raise TypeError(f"local work asks for a Fit, an Evaluate or a Gradient, not for {request!r}")
 
     # ---- data and layout
-    def _load(self, handle: Any) -> tuple[Tensor, Tensor]:
-        x, y = self.data[handle]
-        if self.setup.layout != "channels_last" or x.dim() != 4 or x.dtype not in (torch.float32, torch.float64):
-            return x, y
-        source, laid = self._resident.get(handle, (None, x))
-        if source is not x:
-            laid = self._laid(x)
-            self._resident[handle] = x, laid
-        return laid, y
-
     def _laid(self, t: Tensor) -> Tensor:
-        if self.setup.layout == "channels_last" and t.dim() == 4:
+        if self.setup.layout != "channels_last" or t.dim() != 4:
+            return t
+        if t.shape[1] > 1:
             return t.contiguous(memory_format=torch.channels_last)
-        return t
+        # of one channel it is both: torch goes by the strides, and would run all up to the next convolution as if not
+        n, _, h, w = t.shape
+        return t.contiguous().as_strided((n, 1, h, w), (h * w, 1, w, 1))
 
     def _ready(self, x: Tensor, key: Key | None = None) -> Tensor:
         """A batch as a net takes it: normalised as the data say, and with a key augmented."""
         prepare = getattr(self.data, "prepare", None)
-        ready = x if prepare is None else prepare(x, key)
-        return x if ready is x else self._laid(ready)
+        return self._laid(x if prepare is None else prepare(x, key))
 
     # ---- training
     def _fit(self, f: Fit, usage: list[Usage]) -> Fitted:
-        x, y = self._load(f.data)
+        x, y = self.data[f.data]
+        if x.dtype in (torch.float32, torch.float64):
+            x = self._laid(x)  # once, not batch by batch; not kept: that would be a second copy of everybody's data
         run = Training.of(f, y.unique(), self._laid)
         executed = form(f)
         spent, loss = Usage(requests=1), torch.zeros((), dtype=torch.float64)
@@ -144,7 +138,7 @@ class Serial:
 
     # ---- scoring
     def _evaluate(self, e: Evaluate, usage: list[Usage]) -> Scored:
-        x, y = self._load(e.data)
+        x, y = self.data[e.data]
         params = {k: self._laid(v) for k, v in e.params.items()}
         tally: Tally = {}
         batch = not NORMS[e.norm].running
@@ -172,7 +166,7 @@ class Serial:
 
     # ---- gradients
     def _gradient(self, g: Gradient, usage: list[Usage]) -> Gradients:
-        x, y = self._load(g.data)
+        x, y = self.data[g.data]
         if g.batch is not None:
             rows = g.key.permutation(len(x))[: g.batch]
             x, y = x[rows], y[rows]
