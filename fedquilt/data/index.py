@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 
 import torch
 from torch import Tensor
 
 SPLITS = ("train", "val", "test")
 NONE = torch.zeros(0, dtype=torch.int64)
+BLOCK = 4096  # clients
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +71,18 @@ def joined(clients: Sequence[int], parts: Mapping[str, Sequence[Tensor]]) -> Ind
     """The index of parts that are given split by split, in the order of the clients."""
     rows = {s: torch.cat([NONE, *parts[s]]) for s in SPLITS}
     return Index(tuple(clients), rows, {s: ends(len(p) for p in parts[s]) for s in SPLITS})
+
+
+def gathered(clients: Sequence[int], parts: Iterable[Mapping[str, Tensor]]) -> Index:
+    """The index of parts that come client by client, in their order; few small tensors are ever there at once."""
+    rows: dict[str, list[Tensor]] = {s: [NONE] for s in SPLITS}
+    sizes: dict[str, list[int]] = {s: [] for s in SPLITS}
+    coming = iter(parts)
+    while some := list(islice(coming, BLOCK)):
+        for s in SPLITS:
+            rows[s].append(torch.cat([p[s] for p in some]))
+            sizes[s] += [len(p[s]) for p in some]
+    return Index(tuple(clients), {s: torch.cat(r) for s, r in rows.items()}, {s: ends(n) for s, n in sizes.items()})
 
 
 def ends(sizes: Iterable[int]) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from inspect import signature
@@ -17,7 +17,7 @@ from ..types import EVERYONE, Handle
 from .changes import Drift
 from .dataset import Dataset
 from .drift import Drifting
-from .index import SPLITS, Index, doubles, index, joined
+from .index import SPLITS, Index, doubles, gathered, index
 from .partition import Partition
 from .ready import Prepare
 from .refuse import refuse, repeats
@@ -194,12 +194,13 @@ def deal(
     if data.series is not None and data.gap and subject != "groups":
         begins = _begins(data.series[: data.dealt])
         owned = [_whole(begins, part, data.dealt) for part in owned]
+    each: Iterator[Parts]
     if data.series is None:
-        each = [split(rows, key.at("split", i), shares) for i, rows in enumerate(owned)]
+        each = (split(rows, key.at("split", i), shares) for i, rows in enumerate(owned))
     else:
         series = data.series if data.gap else torch.zeros_like(data.series)
-        each = [split_in_time(rows, series, data.gap, shares) for rows in owned]
-    return Shards(data, joined(ids, {s: [p[s] for p in each] for s in SPLITS}), drift=change, unseen=left)
+        each = (split_in_time(rows, series, data.gap, shares) for rows in owned)
+    return Shards(data, gathered(ids, each), drift=change, unseen=left)
 
 
 def hidden(clients: int, share: float, key: Key) -> frozenset[int]:

@@ -122,8 +122,7 @@ class Rounds(ABC):
         fleet = self.present(state, clock)
         clock = self.time(clock)
         orders = self.method.plan(state, fleet, self.model, self.key, out, self.run)
-        later = self.wakes(state, clock)
-        if orders or out or not clock < later < math.inf:
+        if orders or out or not clock < (later := self.wakes(state, clock)) < math.inf:
             return clock, fleet, orders
         fleet = self.present(state, later)
         return later, fleet, self.method.plan(state, fleet, self.model, self.key, out, self.run)

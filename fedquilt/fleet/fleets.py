@@ -66,11 +66,16 @@ class Fleet:
 
     def only(self, ids: Collection[int]) -> Fleet:
         """The same fleet, these clients only."""
-        return replace(self, devices={i: d for i, d in self.devices.items() if i in ids})
+        return replace(self, devices={i: self.devices[i] for i in sorted(ids) if i in self.devices})
 
     def without(self, ids: Collection[int]) -> Fleet:
         """The same fleet, less these clients."""
-        return replace(self, devices={i: d for i, d in self.devices.items() if i not in ids})
+        if not (gone := self.devices.keys() & ids):
+            return self
+        left = dict(self.devices)  # and not one by one: of many clients few are gone, in each round
+        for i in gone:
+            del left[i]
+        return replace(self, devices=left)
 
     # ---- what changes over time: pure functions of the round, the virtual time and the fleet's key
     def drawn(self, round: int, key: Key) -> Fleet:
@@ -89,7 +94,8 @@ class Fleet:
         """The fleet with the devices of this round, and who of them is away."""
         fleet = self.drawn(round, key)
         here = key.at("present")
-        away = (i for i, d in fleet.devices.items() if not self.present(i, d, round, clock, here))
+        asked = {} if type(self.present) is Always else fleet.devices
+        away = (i for i, d in asked.items() if not self.present(i, d, round, clock, here))
         return replace(fleet, away=frozenset(away), round=round, clock=clock, key=key)
 
     def outlook(self, client: int, after: float, until: float) -> float:
