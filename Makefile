@@ -7,6 +7,7 @@
 #   make test-all SHARD=2/5    the second fifth of the shards
 #   make deps-browser          Chromium, in which the report is tested; nothing if there is one
 #   make docs                  the documentation as a site, in site/
+#   make bench                 how fast a round is, beside Flower, pfl and FedJAX (benchmarks/RESULTS.md); 15 minutes
 #   make clean                 remove what the above have made, runs excepted
 
 SHELL   := /bin/bash
@@ -17,11 +18,12 @@ WORKERS ?= logical
 SHARD   ?= 1/1
 OUT     ?= runs/demo
 DEMO    ?= run --out $(OUT) --force
+BENCH   ?= --minutes 15
 
 INSTALLED := $(VENV)/.installed
 PYTEST    := $(BIN)/python -m pytest -q -W error -n $(WORKERS) --maxprocesses 8 --dist loadgroup
 
-.PHONY: help demo test lint test-all docs clean deps-browser
+.PHONY: help demo test lint test-all docs bench clean deps-browser
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -78,6 +80,15 @@ test-all: $(INSTALLED)-test-all
 docs: $(INSTALLED)-docs
 	$(BIN)/python -m mkdocs build --strict
 
+# The peers need other versions of some packages than the tests do: an environment of their own.
+$(VENV)-bench/.installed: pyproject.toml benchmarks/constraints.txt
+	$(PYTHON) -m venv $(VENV)-bench
+	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check -c benchmarks/constraints.txt -e '.[bench]'
+	@touch $@
+
+bench: $(VENV)-bench/.installed
+	$(VENV)-bench/bin/python benchmarks/bench.py $(BENCH)
+
 clean:
-	rm -rf $(VENV) build dist site ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .test-all
+	rm -rf $(VENV) $(VENV)-bench build dist site ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .test-all
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

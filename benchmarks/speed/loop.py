@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 Params = dict[str, Tensor]
+Losses = dict[str, float]
 
 
 class Cnn(nn.Module):
@@ -130,8 +131,13 @@ def state(made: nn.Module) -> Params:
 
 
 @torch.no_grad()
-def score(made: nn.Module, x: Tensor, y: Tensor, batch: int = 512) -> float:
-    """The mean loss in evaluation mode."""
-    made.eval()
-    parts = [loss_of(made(a), b) * len(a) for a, b in zip(x.split(batch), y.split(batch), strict=True)]
-    return float(torch.stack(parts).sum()) / len(x)
+def scores(made: nn.Module, x: Tensor, y: Tensor, batch: int = 512) -> Losses:
+    """The mean loss; and what it would be if batches were normalised by themselves, whatever the statistics."""
+    out = {}
+    for name, training in (("batch_loss", True), ("loss", False)):
+        kept = state(made)
+        made.train(training)
+        parts = [loss_of(made(a), b) * len(a) for a, b in zip(x.split(batch), y.split(batch), strict=True)]
+        made.load_state_dict(kept)
+        out[name] = float(torch.stack(parts).sum()) / len(x)
+    return out

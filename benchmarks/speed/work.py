@@ -64,7 +64,9 @@ class Work:
         else:
             y = torch.randint(self.classes, (n,), generator=key.at("labels").torch())
             centres = torch.randn(self.classes, *self.shape, generator=key.at("centres").torch())
-            x = torch.randn(n, *self.shape, generator=key.torch()).add_(centres[y], alpha=0.5)
+            x = torch.randn(n, *self.shape, generator=key.torch())
+            for some, labels in zip(x.split(4096), y.split(4096), strict=True):  # no second copy of all
+                some.add_(centres[labels], alpha=0.5)
             task, ready = Classification(self.classes), Prepare()
         return Dataset(self.name, x, y, task, self.shape, self.classes, ready, groups)
 
