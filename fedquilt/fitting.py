@@ -9,26 +9,30 @@ from typing import Any
 
 from .data.dataset import Dataset
 from .fleet import Demand, Fleet
+from .key import Key
 from .meter.demand import demand
 from .method import Method
 from .model import Model
+from .models import build
 from .parts.local import Length
 from .parts.schedule import Windows
 
 Ask = Callable[[Model], Demand]
 
 
-def fitted(method: Method, model: Model, fleet: Fleet, data: Dataset) -> tuple[Method, Model]:
+def fitted(method: Method, model: Model, fleet: Fleet, data: Dataset, key: Key) -> tuple[Method, Model]:
     """The method with a local and a schedule that know the fleet, and the server's net; most stay as they were.
 
-    The fleet is that of the profiles: who is there when, and what a device turns out to do, is not known yet.
+    The fleet is that of the first round, by its profiles: what a device turns out to do is not known yet.
+    Another net than the run's is drawn from ``key``.
     """
     train = trained(method)
     x, y = data.prepare(data.x[:2]), data.y[:2]
     batch, optim = getattr(train, "batch", 32), getattr(train, "optim", None)
     ask: Ask = cache(partial(demand, task=data.task, x=x, y=y, batch=batch, optim=optim))
     chosen = getattr(method.select, "among", None)
-    local, model = method.local.fitted(model, fleet.only(chosen(fleet)) if chosen else fleet, ask)
+    local, other = method.local.fitted(model, fleet.only(chosen(fleet)) if chosen else fleet, ask)
+    model = model if other is model else build(other.spec, key)
     method = replace(method, local=local)
     if isinstance(method.schedule, Windows) and not method.schedule.seconds:
         seconds = getattr(local, "seconds", 0.0) or slowest(fleet, ask(model), epochs_of(train))

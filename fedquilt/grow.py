@@ -238,3 +238,20 @@ def nth(model: Model, i: int) -> str:
     if not found:
         raise ValueError(f"{model.name} takes no more layers")
     return found[i % len(found)]
+
+
+def enlarged(model: Model, params: Params, width: float, more: int, key: Key) -> tuple[Model, Params]:
+    """The net so much wider and so many layers deeper, as far as it can be; it says what it said.
+
+    Groups that the first stage touches stay as they are, so that the two nets can have that stage in common,
+    and so do those that no copying of units preserves.  ``params()`` of the new model are drawn from ``key``.
+    """
+    for i in range(more):
+        try:
+            model, params = deepen(model, params, nth(model, i), key.at("deeper", i))
+        except ValueError:  # it takes no layer there
+            break
+    first = model.stages[0] + "." if model.stages else ""
+    fixed = {p.axis.group for p in model.places if p.name.startswith(first)}
+    sizes = {g: max(n, int(width * n + 1e-9)) for g, n in model.groups.items() if g not in fixed}
+    return widen(model, params, {g: n for g, n in sizes.items() if n > model.groups[g]}, key)

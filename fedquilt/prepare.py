@@ -90,7 +90,8 @@ def prepare(run: Run, memories: Memories | None = None) -> Prepared:
     fleet = fleet_of(run, sizes, key.at("fleet"))
     if getattr(method.select, "complete", False):
         fleet = replace(fleet, classes={i: len(shards.labels(i)) for i in sizes})
-    method, model = _asked("method", fitted, method, model, fleet, data)
+    now = fleet.without(shards.unseen).now(0, 0.0, key.at("fleet"))
+    method, model = _asked("method", fitted, method, model, now, data, key.at("model"))
     setup = Setup.resolve(model, run.engine)
     name = _identity(run, shards.fingerprint)
     answering = Serial(shards, setup)

@@ -38,6 +38,7 @@ from .hermes import hermes
 from .heterofl import heterofl
 from .local import local
 from .lotteryfl import lotteryfl
+from .mpfl import mpfl
 from .oort import oort
 from .perfedavg import perfedavg
 from .pfedme import pfedme
@@ -80,6 +81,7 @@ _BUILDERS: tuple[Callable[..., Method], ...] = (
     hermes,
     heterofl,
     lotteryfl,
+    mpfl,
     oort,
     perfedavg,
     pfedme,

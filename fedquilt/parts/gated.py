@@ -17,8 +17,8 @@ from ..key import Key
 from ..model import Model
 from ..term import Step
 from ..types import Client, Grant, Order, Part, Reply, Served, Serving, State, Work
-from .importance import unit_scores
-from .local import Train, answer, measured, remember, score_of, section, sewn
+from .importance import granted, heard, told, unit_scores
+from .local import Train, answer, measured, remember, score_of, section, sewn, spoken
 from .merge import Weight, weight_of
 
 
@@ -66,8 +66,7 @@ class Gated(Part):
 
     def grant(self, cover: Cover, model: Model) -> Grant:
         """Any of the units, whatever was sent, and which these are."""
-        units = {f"units/{g}": (torch.bool, (n,)) for g, n in model.groups.items()}
-        return Grant(model.whole, frozenset({"same", "whole", "block"}), units)
+        return Grant(model.whole, frozenset({"same", "whole", "block"}), granted(model))
 
     def _own(self, client: Client) -> Cover:
         return client.model.cover(section(client.memory, "kept"))
@@ -92,9 +91,7 @@ class Gated(Part):
         if seen.metrics and score_of(seen, "accuracy") > self.threshold and large:
             sub = self._pruned(m, whole, sub)
         units = m.units(sub)
-        spoken = sub if order.norm not in ("personal", "batch", "post-hoc") else sub.only(m.trainable.__contains__)
-        masks = {f"units/{g}": torch.zeros(n).bool().index_fill(0, units[g], True) for g, n in m.groups.items()}
-        reply = answer(order, client, whole, metrics, spoken, masks)
+        reply = answer(order, client, whole, metrics, spoken(order, m, sub), told(m, units))
         return reply, remember(model=whole, kept=units)
 
     def serve(self, order: Order, client: Client) -> Serving:
@@ -121,12 +118,8 @@ class InCommon(Part):
     def learn(self, note: Any, state: State, replies: Sequence[Reply], fleet: Fleet) -> Any:
         """What each client holds, and who answered last."""
         known: Mapping[str, Any] = (note or {"units": {}})["units"]
-        told = {
-            str(r.client): {k[6:]: v.nonzero().flatten() for k, v in r.extra.items() if k.startswith("units/")}
-            for r in replies
-        }
         last = [r.client for r in replies] or (note or {"last": []})["last"]
-        return {"units": {**known, **told}, "last": last}
+        return {"units": {**known, **{str(r.client): heard(r) for r in replies}}, "last": last}
 
 
 @dataclass(frozen=True)

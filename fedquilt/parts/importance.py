@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -52,6 +52,22 @@ def best(model: Model, scores: dict[str, Tensor], ratio: float) -> Cover:
         return score.sort(descending=True, stable=True).indices[: count_units(ratio, len(score))].sort().values
 
     return model.cover({g: kept(s) for g, s in scores.items()})
+
+
+# ---- which units, as extras of a reply
+def granted(model: Model) -> Mapping[str, tuple[torch.dtype, tuple[int, ...]]]:
+    """The extras in which a client may say which units of each group it has."""
+    return {f"units/{g}": (torch.bool, (n,)) for g, n in model.groups.items()}
+
+
+def told(model: Model, units: Mapping[str, Tensor]) -> Params:
+    """These units, as such extras."""
+    return {f"units/{g}": torch.zeros(n).bool().index_fill(0, units[g], True) for g, n in model.groups.items()}
+
+
+def heard(reply: Reply) -> dict[str, Tensor]:
+    """The units that a reply says (none, if it says nothing of them)."""
+    return {k[6:]: v.nonzero().flatten() for k, v in reply.extra.items() if k.startswith("units/")}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ..cover import Axis, Cover, Params, put, take
 from ..fit import SGD, Evaluate, Fit, Fitted, Scored, TaskLoss, Term
 from ..model import Model
-from ..norm import plain, sent
+from ..norm import NORMS, plain, sent
 from ..types import Client, Grant, Memory, Order, Part, Reply, Served, Serving, Work
 from .terms import Scaler, SquaredLoss
 
@@ -165,6 +165,11 @@ def answer(
     piece = take(sent(whole, order.cover, client.device.width), cover)
     weight = float(client.counts["train"])
     return Reply(order.client, order.round, piece, cover, weight, metrics, extra or {})
+
+
+def spoken(order: Order, model: Model, sub: Cover) -> Cover:
+    """What a reply says of a sub-model: its statistics too, where they travel."""
+    return sub if NORMS[order.norm].travel else sub.only(model.trainable.__contains__)
 
 
 def own_rows(order: Order, client: Client) -> Cover:

@@ -6,21 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
-
 from ..cover import Cover, Params, put, take
 from ..fit import Fitted
 from ..fleet import Device, Fleet
 from ..key import Key
 from ..model import Model
 from ..types import Client, Grant, Order, Part, Reply, Served, Serving, State, Work
-from .importance import best, unit_scores
+from .importance import best, granted, heard, told, unit_scores
 from .local import Train, answer, measured, received, remember, section
 
 
 @dataclass(frozen=True)
 class Chosen(Part):
-    """The whole model to who has not answered yet; then the units that the client answered with."""
+    """The whole model to who has not answered yet; then the units that the client answered with.
+
+    Those are of its first answer; with ``latest`` of its last, and the whole model again after one without.
+    """
+
+    latest: bool = False
 
     def __call__(self, state: State, client: int, device: Device, model: Model, key: Key) -> Cover:
         """What the client has chosen."""
@@ -31,9 +34,11 @@ class Chosen(Part):
         """What each client chose in its reply."""
         known: dict[str, Any] = dict(note or {})
         for r in replies:
-            told = {k[6:]: v for k, v in r.extra.items() if k.startswith("units/")}
-            if str(r.client) not in known and told:
-                known[str(r.client)] = {g: mask.nonzero().flatten() for g, mask in told.items()}
+            units = heard(r)
+            if units and (self.latest or str(r.client) not in known):
+                known[str(r.client)] = units
+            elif self.latest:
+                known.pop(str(r.client), None)
         return known
 
 
@@ -53,8 +58,7 @@ class Static(Part):
         """Units of what was sent, and which these are."""
         if self.score is None:
             return Grant(cover)
-        units = {f"units/{g}": (torch.bool, (n,)) for g, n in model.groups.items()}
-        return Grant(cover, frozenset({"same", "whole", "block"}), units)
+        return Grant(cover, frozenset({"same", "whole", "block"}), granted(model))
 
     def _choose(self, order: Order, client: Client, whole: Params) -> Any:
         """The units that matter most after one step."""
@@ -69,16 +73,14 @@ class Static(Part):
         extra: Params = {}
         if self.score is not None and "chosen" not in client.memory.facts:
             sub = yield from self._choose(order, client, whole)
-            units = client.model.units(sub)
-            extra = {f"units/{g}": torch.zeros(n).bool() for g, n in client.model.groups.items()}
-            extra = {k: v.index_fill(0, units[k[6:]], True) for k, v in extra.items()}
+            extra = told(client.model, client.model.units(sub))
         out: Fitted = yield self.train.fit(order, client, take(whole, sub))
         metrics = yield from measured(order, client, out)
         whole = put(whole, sub, out.params)
-        spoken = order.cover & sub if extra else order.cover
+        mine = order.cover & sub if extra else order.cover
         facts = {"chosen": True} if self.score is not None else {}
         memory = remember(facts, own=out.params, model=self.train.kept(order, client, whole))
-        return answer(order, client, whole, metrics, spoken, extra), memory
+        return answer(order, client, whole, metrics, mine, extra), memory
 
     def serve(self, order: Order, client: Client) -> Serving:
         """The sub-model that it trained last; before it has one, what it would receive."""

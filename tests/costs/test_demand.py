@@ -39,9 +39,9 @@ def test_a_round_in_windows_is_as_long_as_its_slowest_takes() -> None:
     fleet = Fleet({i: Device(flops=1e7 / (1 + i), down=1e12, up=1e12) for i in range(5)}, dict.fromkeys(range(5), 14))
     method = replace(small(METHODS["fedavg"]), schedule=Windows(1.0))
     sim = world(method, "mlp", fleet=fleet)
-    ready, model = fitted(method, sim.model, fleet, sim.site.shares.data)  # type: ignore[attr-defined]
+    ready, model = fitted(method, sim.model, fleet, sim.site.shares.data, sim.key)  # type: ignore[attr-defined]
     (told,) = play(world(small(METHODS["fedavg"]), "mlp", fleet=fleet), 1)[1]
     assert model is sim.model and ready.local is method.local
     assert ready.schedule.seconds == pytest.approx(told.record["clock"], rel=1e-3)  # type: ignore[attr-defined]
     given = replace(method, schedule=Windows(1.0, seconds=3.0))
-    assert fitted(given, sim.model, fleet, sim.site.shares.data)[0] == given  # type: ignore[attr-defined]
+    assert fitted(given, sim.model, fleet, sim.site.shares.data, sim.key)[0] == given  # type: ignore[attr-defined]

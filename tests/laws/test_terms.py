@@ -26,8 +26,10 @@ from fedquilt.norm import NORMS
 from fedquilt.parts.gated import GroupLasso
 from fedquilt.parts.local import Length, Train
 from fedquilt.parts.reconfigure import WATCHES
+from fedquilt.parts.resized import Lessons
 from fedquilt.parts.send import Ordered
 from fedquilt.parts.terms import Proximal, SeenClasses
+from fedquilt.parts.threefold import Threefold
 from fedquilt.step import Seen, begin, gradient, training
 from fedquilt.task import Classification, NextToken, Regression, Task
 from fedquilt.types import Local, Memory
@@ -232,10 +234,18 @@ OTHERS = {
     "own rows": whole(loss=SeenClasses(), own_rows=True, scaler=True),
     "seconds": whole(optim=SGD(0.1, 0.9, 0.01, 1.0), epochs=Length(1, 2, 1e-3), terms=(Proximal(0.1),), finetune=2),
 }
+THREE = Threefold()
+CLASSES = {
+    "sufficient": Method("sufficient", local=THREE.sufficient),
+    "insufficient": Method("insufficient", local=THREE.insufficient),
+    "colossal": Method("colossal", local=THREE.colossal),
+    "pilot": Method("pilot", local=replace(THREE.colossal, lessons=Lessons(halting="theorem"))),
+}
 SEEDS = {f"{n}, seed": b(variant="seed") for n, b in METHODS.items() if "variant" in signature(b).parameters}
 STOCK_METHODS = (
     {name: build() for name, build in METHODS.items()}
     | SEEDS
+    | CLASSES
     | {f"{name}, {norm}": replace(m, norm=norm) for name, m in OTHERS.items() for norm in NORMS}
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,80 +11,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedquilt.cover import Cover, Params
-from fedquilt.fit import SGD, Fit, Fitted, Peer
+from fedquilt.cover import Params
+from fedquilt.fit import SGD, Fit
 from fedquilt.model import Model
-from fedquilt.models import build
-from fedquilt.parts.distil import Attention, Distil, PeerLoss
-from fedquilt.parts.local import received, section
-from fedquilt.types import Client, Grant, Memory, Order, Part, Reply, Served
+from fedquilt.parts.local import Train, section
+from fedquilt.parts.resized import Grown, Lessons
+from fedquilt.types import Memory, Reply
 
-from ..engine.tiny import HEAVY, KEY, SPECS, client, drive, engine, order, same, samples, task, tiny, weights
-
-LARGE = {**SPECS["cnn"], "conv": (4, 7, 6), "dense": ()}
-
-
-# ---- the piece
-@dataclass(frozen=True)
-class Colossal(Part):
-    """Trains a larger net of its own, taught by the server's; then the server's, taught by two of the larger.
-
-    One is trained already.  The other begins anew, learns at the same time, and has its first block in
-    common with the server's net; after ``first`` epochs it is dropped.
-    """
-
-    optim: SGD = SGD()
-    epochs: int = 3
-    first: int = 2
-    batch: int = 4
-    shares: tuple[float, float, float, float] = (0.5, 0.2, 0.3, 0.5)
-
-    def grant(self, cover: Cover, model: Model) -> Grant:
-        return Grant(cover)
-
-    def fit(self, order: Order, client: Client, model: Model, start: Params, phase: str, **more: Any) -> Fit:
-        settings = {"optim": self.optim.at(order.round), "batch": self.batch, "norm": order.norm} | more
-        return Fit(model, client.task, start, client.train, client.key.at(phase), **settings)
-
-    def __call__(self, order: Order, client: Client) -> Any:
-        base, small = received(order, client)[0], client.model
-        large = build(client.memory.spec, client.key.at("large"))
-        mine = section(client.memory, "model") or large.params()
-        half = {
-            "main": 0.5,
-            "epochs": self.epochs,
-            "terms": (Distil("base", 0.5),),
-            "peers": {"base": Peer(small, base)},
-        }
-        tuned: Fitted = yield self.fit(order, client, large, mine, "grow", **half)
-
-        a, b, c, d = self.shares
-        taught = (Attention("trained", b), Distil("trained", c))
-        trained = {"trained": Peer(large, tuned.params)}
-        block = {k: k for k in sorted(small.trainable) if k.startswith(small.stages[0] + ".")}
-        fresh = {"fresh": Peer(large, build(client.memory.spec, client.key.at("fresh")).params(), True, block)}
-        both = {"main": a, "epochs": self.first, "terms": (*taught, PeerLoss("fresh", d)), "peers": trained | fresh}
-        out: Fitted = yield self.fit(order, client, small, base, "both", **both)
-        rest = {"main": a, "epochs": self.epochs - self.first, "terms": taught, "peers": trained}
-        out = yield self.fit(order, client, small, out.params, "rest", **rest)
-
-        n = float(client.counts["train"])
-        reply = Reply(
-            order.client, order.round, {k: out.params[k] for k in order.cover}, order.cover, n, {"loss": out.loss}
-        )
-        return reply, Memory({f"model/{k}": v for k, v in tuned.params.items()}, spec=client.memory.spec)
-
-    def serve(self, order: Order, client: Client) -> Any:
-        large = build(client.memory.spec, client.key.at("large"))
-        return Served(large, section(client.memory, "model") or large.params(), order.norm)
-        yield
+from ..engine.tiny import HEAVY, KEY, client, drive, engine, order, same, samples, task, tiny, weights
 
 
 # ---- its invariants
-def requests(local: Colossal) -> tuple[Reply, Memory, list[Fit]]:
+def colossal(optim: SGD) -> Grown:
+    return Grown(Train(optim, epochs=3, batch=4), Lessons(until=2 / 3))
+
+
+def requests(local: Grown) -> tuple[Reply, Memory, list[Fit]]:
     m, run = tiny("cnn"), engine("cnn")
-    c = client(m, task("cnn"), memory=Memory(spec=LARGE))
-    reply, memory = drive(run, local(order(weights(m), m.whole), c))
+    reply, memory = drive(run, local(order(weights(m), m.whole), client(m, task("cnn"))))
     return reply, memory, run.asked  # type: ignore[return-value]
 
 
@@ -111,7 +55,7 @@ def soft(student: Tensor, teacher: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("optim", [SGD(0.1), HEAVY], ids=["plain", "heavy"])
 def test_it_is_the_loop_with_three_modules(optim: SGD) -> None:
-    reply, memory, (grow, both, rest) = requests(Colossal(optim))
+    reply, memory, (grow, both, rest) = requests(colossal(optim))
     x, y = samples("cnn", 10, KEY.at("train"))
     large, small = grow.model, both.model
     base = module(small, both.start, False)
@@ -157,13 +101,13 @@ def test_it_is_the_loop_with_three_modules(optim: SGD) -> None:
 
 def near(net: nn.Module, memory: Memory) -> nn.Module:
     """The module that was trained by hand, checked against what the client remembers."""
-    held = section(memory, "model")
+    held = section(memory, "large")
     assert all(torch.allclose(v, held[k], atol=1e-4) for k, v in net.state_dict().items())
     return net
 
 
 def test_gradients_add_up_on_the_tensors_that_are_shared() -> None:
-    _, _, (_, both, _) = requests(Colossal(SGD(0.1)))
+    _, _, (_, both, _) = requests(colossal(SGD(0.1)))
     both = replace(both, epochs=1, batch=10, optim=SGD(0.1))
     run, shared = engine("cnn"), both.peers["fresh"].share
     alone = replace(both, terms=both.terms[:2], peers={"trained": both.peers["trained"]})
@@ -178,17 +122,18 @@ def test_gradients_add_up_on_the_tensors_that_are_shared() -> None:
 
 
 def test_teachers_stay_as_they_are_and_a_net_that_learns_comes_back() -> None:
-    _, memory, (_, both, _) = requests(Colossal(HEAVY))
+    _, memory, (_, both, _) = requests(colossal(HEAVY))
     out = engine("cnn").answer(both)
-    assert out.peers.keys() == {"fresh"} and same(dict(both.peers["trained"].params), section(memory, "model"))
+    assert out.peers.keys() == {"fresh"} and same(dict(both.peers["trained"].params), section(memory, "large"))
     fresh, start = out.peers["fresh"], both.peers["fresh"].params
     assert fresh.keys() == start.keys() and all(not torch.equal(v, start[k]) for k, v in fresh.items())
     assert all(torch.equal(fresh[k], out.params[m]) for k, m in both.peers["fresh"].share.items())
 
 
 def test_the_client_uses_the_larger_net_and_nobody_else_sees_it() -> None:
-    reply, memory, _ = requests(Colossal(SGD(0.1)))
+    reply, memory, _ = requests(colossal(SGD(0.1)))
     m, run = tiny("cnn"), engine("cnn")
-    served = drive(run, Colossal().serve(order(weights(m), m.whole), client(m, task("cnn"), memory=memory)))
-    assert served.model.spec == build(LARGE, KEY).spec and same(served.params, section(memory, "model"))
+    served = drive(run, colossal(SGD(0.1)).serve(order(weights(m), m.whole), client(m, task("cnn"), memory=memory)))
+    assert served.model.groups == {"conv1": 4, "conv2": 7, "dense1": 9, "dense2": 9, "dense3": 9}
+    assert same(served.params, section(memory, "large"))
     assert reply.params.keys() == m.shapes.keys() and reply.cover == m.whole
