@@ -43,7 +43,7 @@ def mpfl(
     epochs: int = 5,
     batch: int = 32,
 ) -> Method:
-    r"""mpfl (Mishra, Gupta, ACM Transactions on Sensor Networks 20(1), 2023, doi:10.1145/3629978).
+    r"""mpfl (Mishra, Gupta, ACM Transactions on Sensor Networks 20, 2023, doi:10.1145/3629978).
 
     .. math::
         \lambda_1 L + \lambda_2 L_{attention} + \lambda_3 L_{distillation} \; (+ \lambda_4 L_{untrained}), \qquad
