@@ -28,10 +28,15 @@ class PUCBV(Given):
         G = \frac{U(a) - U(a')}{T}, \qquad U(x) = 10 - \frac{20}{1 + e^{0.35 x}}
 
     with h rewards of mean and variance v in an interval, a and a' the client's accuracy on its training
-    data now and the time before (in per cent; before the first time, that of the initial model), T the seconds that
+    data now and the time before (before the first time, that of the initial model), T the seconds that
     the round took it, and :math:`\psi = \xi / I^2` for I intervals.  The next ratio is uniform in the best
-    interval, and never above what the device carries.  Where accuracy fell by more than ``fall`` points the
-    ratios below are given up.
+    interval, and never above what the device carries: only intervals that begin below that are chosen from, and are
+    drawn from up to there.  (Were ratios cut after the choice, what lies above would never be rewarded, ever be
+    new, and ever be chosen: a weak device would do without the bandit.)  Where accuracy fell by more than ``fall``
+    points the ratios below are given up.
+
+    An accuracy is a share, ``full`` = 1, as in the released code.  The paper does not say; of per cent U is flat from
+    20 on, and hardly a reward would be left.
 
     The paper's logarithm is of :math:`\xi \psi \epsilon` with an :math:`\epsilon` that every round halves: negative
     after two rounds, and its root not a number.  Here :math:`\epsilon` stays 1 and the 1 is added, so that the bonus
@@ -48,23 +53,26 @@ class PUCBV(Given):
     rho: float = 0.5
     horizon: float = 10.0
     fall: float = 5.0
+    full: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.intervals < 1 or not 0 < self.low < 1 or self.horizon <= 0 or self.rho < 0:
-            raise ValueError("intervals is 1 or more, low between 0 and 1, horizon above 0, rho 0 or more")
+        if self.intervals < 1 or not 0 < self.low < 1 or min(self.horizon, self.full) <= 0 or self.rho < 0:
+            raise ValueError("intervals is 1 or more, low between 0 and 1, horizon and full above 0, rho 0 or more")
 
     def __call__(self, note: Any, client: int, device: Device, key: Key) -> float:
         """The share of the units that are kept."""
-        return min(self.drawn((note or {}).get(str(client)), key), device.width)
+        return self.drawn((note or {}).get(str(client)), key, device.width)
 
-    def drawn(self, known: Mapping[str, Any] | None, key: Key) -> float:
-        """A ratio of the best interval; of equally good ones any."""
+    def drawn(self, known: Mapping[str, Any] | None, key: Key, most: float = 1.0) -> float:
+        """A ratio of the best interval that begins below ``most``, and is drawn from up to there; of equals any."""
         arms = self.arms(known)
-        scores = self.scores(arms)
-        best = [arm for arm, s in zip(arms, scores, strict=True) if s == max(scores)]
+        able = [(s, arm) for s, arm in zip(self.scores(arms), arms, strict=True) if arm[0] < most]
+        best = [arm for s, arm in able if s == max(s for s, _ in able)]
+        if not best:
+            return most
         low, high, _ = best[int(key.at("arm").uniform() * len(best))]
-        return low + (high - low) * key.at("ratio").uniform()
+        return low + (min(high, most) - low) * key.at("ratio").uniform()
 
     def arms(self, known: Mapping[str, Any] | None) -> list[Arm]:
         """The intervals with their rewards."""
@@ -94,11 +102,15 @@ class PUCBV(Given):
             if r.order is None:
                 continue
             known = out.get(str(r.client))
-            drawn = self.drawn(known, sending(r.order.seed, r.order.round, r.client))
-            used = float(r.order.scalars.get("ratio", drawn))
+            said = r.order.scalars.get("ratio")
+            if said is None:
+                key = sending(r.order.seed, r.order.round, r.client)
+                said = self(note, r.client, fleet.devices[r.client], key)
+            used = float(said)
             now = 100 * r.metrics["train_accuracy"]
             before = known["accuracy"] if known else 100 * r.metrics["initial_accuracy"]
-            reward = (utility(now) - utility(before)) / max(r.seconds, 1e-9)
+            gained = utility(now * self.full / 100) - utility(before * self.full / 100)
+            reward = gained / max(r.seconds, 1e-9)
             arms = self.split(self.arms(known), used, reward, now - before < -self.fall)
             out[str(r.client)] = {
                 "arms": [list(a) for a in arms],
@@ -127,7 +139,7 @@ class PUCBV(Given):
 
 
 def utility(accuracy: float) -> float:
-    """FedLPS's utility of an accuracy in per cent: from 0 to nearly 10, steepest at 0."""
+    """FedLPS's utility of an accuracy: steepest at 0, at most 10."""
     return 10 - 20 / (1 + math.exp(0.35 * accuracy))
 
 

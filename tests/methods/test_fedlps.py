@@ -29,12 +29,14 @@ NOTHING = Cover({})
 FULL = Device(width=1.0)
 
 
-def played(bandit: PUCBV, rounds: int, accuracy: Any, seconds: Any, seed: int = 0) -> tuple[list[float], Any]:
+def played(
+    bandit: PUCBV, rounds: int, accuracy: Any, seconds: Any, seed: int = 0, device: Device = FULL
+) -> tuple[list[float], Any]:
     """One client's ratios: after ratio s its accuracy is ``accuracy(s, before)``, and the round took ``seconds(s)``."""
     note: Any = None
     before, ratios = 0.0, []
     for t in range(rounds):
-        ratio = bandit(note, 0, FULL, sending(seed, t, 0))
+        ratio = bandit(note, 0, device, sending(seed, t, 0))
         order = Order("", seed, 0, t, {}, NOTHING, Grant(NOTHING), scalars={"ratio": ratio})
         now = accuracy(ratio, before)
         metrics = {"loss": 0.0, "train_accuracy": now, "initial_accuracy": 0.0}
@@ -53,7 +55,7 @@ def test_a_round_by_hand() -> None:
     metrics = {"train_accuracy": 0.2, "initial_accuracy": 0.0}
     reply = Reply(0, 0, {}, NOTHING, 1.0, metrics, seconds=4.0, order=order)
     note = bandit.learn(None, State(0, {}), [reply], tiers({0: 1}, (1.0,), Key(0)))
-    reward = (10 - 20 / (1 + math.exp(7.0))) / 4
+    reward = (10 - 20 / (1 + math.exp(0.35 * 0.2))) / 4
     low, middle, high = note["0"]["arms"]
     assert low == [0.2, 0.5, [pytest.approx(reward)]] and middle == [0.5, pytest.approx(0.6), [pytest.approx(reward)]]
     assert high == [pytest.approx(0.6), 1.0, []]
@@ -65,6 +67,20 @@ def test_a_round_by_hand() -> None:
 def test_utility_rises_from_nothing_to_ten() -> None:
     assert utility(0) == 0 and utility(100) == pytest.approx(10)
     assert utility(10) - utility(5) > utility(50) - utility(45) > 0
+
+
+def test_the_last_points_count_as_shares_and_are_nothing_as_per_cent() -> None:
+    """From 60 to 70 %: a reward near that of the first ten points, unless accuracies are taken in per cent."""
+
+    def reward(full: float, before: float) -> float:
+        order = Order("", 0, 0, 0, {}, NOTHING, Grant(NOTHING), scalars={"ratio": 0.5})
+        metrics = {"train_accuracy": before + 0.1, "initial_accuracy": before}
+        reply = Reply(0, 0, {}, NOTHING, 1.0, metrics, seconds=1.0, order=order)
+        note = PUCBV(full=full).learn(None, State(0, {}), [reply], tiers({0: 1}, (1.0,), Key(0)))
+        return max(max(rewards, default=0.0) for _, _, rewards in note["0"]["arms"])
+
+    assert 0.9 < reward(1.0, 0.6) / reward(1.0, 0.0) < 1
+    assert reward(100.0, 0.6) < 1e-6 * reward(100.0, 0.0)
 
 
 def test_the_intervals_are_the_whole_range_until_some_are_given_up() -> None:
@@ -84,6 +100,21 @@ def test_regret_falls_on_a_known_reward() -> None:
         late.append(sum(ratios[-5:]) / 5)
     assert sum(late) / 12 < 0.6 * sum(early) / 12
     assert sum(x < 0.3 for x in late) >= 9
+
+
+def test_a_weak_device_has_its_own_share_of_the_bandit() -> None:
+    """It is never asked for more than it carries, and learns among the ratios that it can have."""
+    weak, late = Device(width=0.25), []
+    for seed in range(12):
+        ratios, note = played(PUCBV(), 40, lambda s, before: before + 0.002, lambda s: s * s, seed, weak)
+        assert all(1 / 16 <= s <= 0.25 for s in ratios) and len(set(ratios)) > 20, "not its most every time"
+        assert [a[2] for a in note["0"]["arms"] if a[0] >= 0.25] == [[]] * 4, "what it cannot carry is never paid"
+        late.append(sum(ratios[-10:]) / 10)
+    assert sum(late) / 12 < 0.13, "the mean of a draw is 0.156"
+    assert (
+        PUCBV()(None, 0, Device(width=1 / 16), Key(0)) == 1 / 16
+        and PUCBV()(None, 0, Device(width=0.01), Key(0)) == 0.01
+    )
 
 
 def test_ratios_that_ruin_accuracy_are_given_up() -> None:
