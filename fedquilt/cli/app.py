@@ -221,7 +221,7 @@ def partition(
     data: str,
     /,
     *,
-    plot: Annotated[Path | None, Parameter(group=OUTPUT, help="draw it: a file named .svg")] = None,
+    plot: Annotated[Path | None, Parameter(group=OUTPUT, help="draw it: a file named .svg (partition.svg)")] = None,
     json: Json = False,
     **said: Any,
 ) -> int:

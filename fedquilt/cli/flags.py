@@ -9,6 +9,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
+from itertools import pairwise
 from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
@@ -16,6 +17,7 @@ from cyclopts import Group, Parameter
 from ..run import Run
 from .cards import Setting, cards
 
+ALONE = {"--plot": "partition.svg"}  # flags that may stand without a value, and what they then mean
 TRUTHS = ("true", "false", "yes", "no", "on", "off", "1", "0")
 RUN = Group("The run", sort_key=2)
 
@@ -86,12 +88,17 @@ def taking(command: Callable[..., Any], more: Sequence[inspect.Parameter], anyth
 
 
 def tidy(words: Sequence[str], methods: Iterable[str]) -> list[str]:
-    """The words with flags in one spelling: ``--eval_every 5`` as ``--eval-every``, ``--masked false`` as one word."""
+    """The words with flags in one spelling: ``--eval_every 5`` as ``--eval-every``, ``--masked false`` as one word.
+
+    A flag that may stand alone has its value: ``--plot`` is ``--plot=partition.svg``.
+    """
     every = [*method_settings(methods).values(), *run_settings()]
     switches = {"--baselines", *(f"--{s.name.replace('_', '-')}" for s in every if s.type == "bool")}
     out: list[str] = []
-    for word in words:
-        if out and out[-1] in switches and word.lower() in TRUTHS:
+    for word, after in pairwise([*words, "--"]):
+        if word in ALONE and after.startswith("-"):
+            out.append(f"{word}={ALONE[word]}")
+        elif out and out[-1] in switches and word.lower() in TRUTHS:
             out[-1] += f"={word}"
         elif word.startswith("--"):
             name, equals, value = word.partition("=")

@@ -86,7 +86,7 @@ def _claim(cell: Mapping[str, Any]) -> str:
         f"'best on val.' picks the scored round that is best on validation data. "
         "Spread: standard deviation over clients. Intervals: bootstrap over clients within seeds. "
         "p: Wilcoxon's signed rank test, Holm's correction over all pairs. Better for: share of clients. "
-        "Costs: mean over seeds."
+        "Costs: mean over seeds; a weight that is zero is charged like any other."
     )
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..task import Classification, NextToken, Regression, Task
-from .columns import Corrupt
+from .columns import Array, Corrupt
 from .dataset import DEFAULT, Dataset
 from .decode import coded
 from .hub import Place
@@ -32,11 +32,11 @@ def own(
     x: Any,
     y: Any,
     name: str = "own",
-    groups: Sequence[object] | Tensor | None = None,
+    groups: Sequence[object] | Tensor | Array | None = None,
     task: Task | None = None,
     classes: int | None = None,
     prepare: Prepare = AS_IS,
-    series: Tensor | None = None,
+    series: Sequence[int] | Tensor | Array | None = None,
     gap: int = 0,
     model: str = "",
 ) -> Dataset:
@@ -58,8 +58,8 @@ def own(
         targets = targets.long().squeeze(1) if targets.dim() == 2 and targets.shape[1] == 1 else targets.long()
         classes = classes or _classes(targets, name)
         task = task or Classification(classes)
-    owners = [str(g) for g in (groups.tolist() if isinstance(groups, Tensor) else groups or ())]
-    codes, names = coded(owners)
+    codes, names = coded([str(g) for g in getattr(groups, "tolist", lambda: groups or ())()])
+    moments = None if series is None else _tensor(series, "series", name)
     return Dataset(
         name,
         samples,
@@ -70,10 +70,10 @@ def own(
         prepare,
         codes,
         names,
-        series,
+        moments,
         gap,
         model=model,
-        partition="natural" if series is not None and names else DEFAULT,
+        partition="natural" if moments is not None and names else DEFAULT,
     )
 
 

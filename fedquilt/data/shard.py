@@ -223,7 +223,10 @@ def _subject(data: Dataset, subject: str) -> Tensor:
 
 def _begins(series: Tensor) -> Tensor:
     """Where each series begins; its samples stand together."""
-    return torch.cat([torch.zeros(1, dtype=torch.int64), (series.diff() != 0).nonzero().flatten() + 1])
+    begins = torch.cat([torch.zeros(1, dtype=torch.int64), (series.diff() != 0).nonzero().flatten() + 1])
+    if len(series[begins].unique()) < len(begins):
+        raise ValueError("the samples of a series do not all stand together: sort them by series, then by time")
+    return begins
 
 
 def _whole(begins: Tensor, chosen: Tensor, rows: int) -> Tensor:

@@ -30,7 +30,8 @@ def final(s: Sums) -> Figure | None:
     note = "Bars: 95 % bootstrap intervals over clients within seeds"
     note += "; small dots: seeds. " if any(d.small for d in dots) else ". "
     note += "Spread: standard deviation over clients. p: Wilcoxon's signed rank test, paired by client and seed, with "
-    note += "Holm's correction over all pairs. Best on validation: at the scored round with the best validation mean."
+    note += "Holm's correction over all pairs. Best on validation: at the scored round with the best validation mean. "
+    note += "FLOPs, time and energy: a weight that is zero is charged like any other."
     note += _unseen(s)
     return Figure("final", "Final figures", s.caption(note), views, _final_table(s, cell), s.names)
 

@@ -155,6 +155,11 @@ def test_a_plot_has_a_spot_for_each_client_and_class(call: Call) -> None:
     sizes = [n for r in held for n in r["classes"] if n]
     assert max(abs(a / max(areas) - n / max(sizes)) for a, n in zip(areas, sizes, strict=True)) < 0.01
     assert {s.attrib["fill"] for s in spots if s[0].text.startswith(f"client {_unseen(held)},")} == {"#D55E00"}
+    for words in (("--plot",), ("--plot", "--seed", "0")):
+        assert "drawn in partition.svg" in call(*ask, *words).out
+        drawn = Path("partition.svg")
+        assert drawn.read_text() == Path("p.svg").read_text()
+        drawn.unlink()
     assert "named .svg" in sentence(call("partition", "digits", "--clients", "4", "--plot", "p.doc"))
     assert "cannot be written" in sentence(call("partition", "digits", "--clients", "4", "--plot", "no/p.svg"))
     Path("a.csv").write_text("".join(f"{i},{i / 7}\n" for i in range(60)))

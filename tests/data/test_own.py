@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +29,21 @@ def test_five_lines_are_enough() -> None:
     )
     assert done.rounds == 1 and data.owners == ("p0", "p1", "p2", "p3")
     assert data.x.dtype == torch.float32 and data.y.dtype == torch.int64 and data.task == Classification(3)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, torch.tensor])
+def test_owners_and_series_come_as_samples_do(kind: Callable[[list[int]], Any]) -> None:
+    person = [i // 30 for i in range(120)]
+    data = own(X, Y, groups=kind(person), series=kind(person))
+    assert data.owners == ("0", "1", "2", "3") and data.partition == "natural"
+    assert data.groups is not None and data.series is not None
+    assert data.groups.tolist() == person == data.series.tolist()
+    dealt = fedquilt.prepare.dealt(Run(data=data, clients=4))
+    assert {i: len(data.groups[dealt.parts.part(i, "train")].unique()) for i in range(4)} == dict.fromkeys(range(4), 1)
+
+
+def test_names_of_owners_may_be_an_array_of_texts() -> None:
+    assert own(X, Y, groups=np.array(["ann", "bob", "bob"] * 40)).owners == ("ann", "bob")
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.int32, np.uint16, bool, np.uint8, np.float16])
@@ -163,3 +180,9 @@ def test_series_of_ones_own_are_split_in_time() -> None:
         for one in (2 * client, 2 * client + 1):
             assert train[series[train] == one].max() + 1 < test[series[test] == one].min()
     assert shards[Handle(0, "train")][0].dtype == torch.float32
+
+
+def test_series_whose_samples_are_apart_are_not_dealt_whole() -> None:
+    data = own(X, Y, series=np.arange(120) % 4, gap=1)
+    with pytest.raises(ValueError, match="the samples of a series do not all stand together: sort them by series"):
+        fedquilt.prepare.dealt(Run(data=data, clients=2, partition="iid"))
