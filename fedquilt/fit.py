@@ -165,10 +165,8 @@ class Fit:
         else:
             for own, cover in zip(self.slices.own, self.slices.covers, strict=True):
                 complete(self.model, own)
-                if not cover.spans.keys() <= self.start.keys():
-                    raise ValueError(
-                        f"a slice names {sorted(cover.spans.keys() - self.start.keys())}: not in the start"
-                    )
+                if lost := cover.spans.keys() - self.start.keys():
+                    raise ValueError(f"a slice names {sorted(lost)}: not in the start")
         for peer in self.peers.values():
             complete(peer.model, {*peer.params, *peer.share})
             if not (peer.share.keys() <= peer.model.trainable and {*peer.share.values()} <= self.model.trainable):
@@ -193,15 +191,22 @@ class Fit:
     @cached_property
     def moves(self) -> Params:
         """For each trainable tensor that is not wholly free, where it may move."""
-        if self.free is None:
+        return self._inside(self.model.trainable)
+
+    @cached_property
+    def thawed(self) -> Params:
+        """The same of statistics, under ``frozen``: they move with their units."""
+        return self._inside(self.start.keys() - self.model.trainable) if self.norm == "frozen" else {}
+
+    def _inside(self, names: Collection[str]) -> Params:
+        free = self.free
+        if free is None:
             return {}
-        out = {}
-        for k in sorted(self.model.trainable):
-            if k not in self.free:
-                out[k] = torch.zeros(self.start[k].shape, dtype=torch.bool)
-            elif self.free[k].kind != "whole":
-                out[k] = self.free[k].dense()
-        return out
+        return {
+            k: free[k].dense() if k in free else torch.zeros(self.start[k].shape, dtype=torch.bool)
+            for k in sorted(names)
+            if k not in free or free[k].kind != "whole"
+        }
 
     @cached_property
     def still(self) -> frozenset[str]:

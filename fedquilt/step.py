@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .cover import Cover, Params, put, take
+from .cover import Params
 from .fit import SGD, Fit, Fitted, Gradient
 from .key import Key
 from .norm import NORMS
@@ -236,7 +236,9 @@ class Training:
         f = self.fit
         grads, seen = gradient(f, self.moving, self.held, x, y, pick)
         if NORMS[f.norm].update:
-            self.held = self.held._replace(buffers=seen.buffers, peers={**self.held.peers, **seen.peers})
+            before = self.held.buffers
+            after = {k: torch.where(f.thawed[k], v, before[k]) if k in f.thawed else v for k, v in seen.buffers.items()}
+            self.held = self.held._replace(buffers=after, peers={**self.held.peers, **seen.peers})
         self.watched = [w.add(s, v, grads) for w, s, v in zip(f.watch, self.watched, seen.watched, strict=True)]
         grads = {k: g + f.correct[k] if k in f.correct else g for k, g in grads.items()}
         descend(f.optim, self.moving, grads, self.speed, both(f.moves, seen.moves))
@@ -250,8 +252,6 @@ class Training:
         """What the training gave."""
         f = self.fit
         after = self.tensors()
-        if f.norm == "frozen" and f.free is not None:
-            after |= restore(self.held.buffers, {k: f.start[k] for k in self.held.buffers}, f.free)
         peers = {}
         for name, p in f.peers.items():
             if p.train:
@@ -260,12 +260,6 @@ class Training:
         watched = {k: v for w in self.watched for k, v in w.items()}
         params = {k: after[k].contiguous() for k in f.start}
         return Fitted(params, loss, steps, samples, part(self.moving, "+"), peers, watched)
-
-
-def restore(after: Params, before: Params, free: Cover) -> Params:
-    """``before`` with only the free coordinates of ``after``: statistics frozen with their unit."""
-    inside = free.only(lambda k: k in before)
-    return put(before, inside, take(after, inside))
 
 
 # ---- modes of a net

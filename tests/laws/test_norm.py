@@ -537,6 +537,26 @@ def test_a_lone_sample_is_normalised_with_the_running_statistics() -> None:
     assert moved(p, calibrated.params) == set()  # nor is there anything to take a variance of
 
 
+def test_a_lone_sample_meets_the_statistics_of_frozen_units_as_they_were() -> None:
+    """Not as the batches before it would have left them: of a unit that is frozen nothing moves, at no time."""
+    m, data = dense(), shards(21)
+    free = m.cover({"u": torch.tensor([0, 2, 5])})
+    f = Fit(m, TASK, skewed(m), Handle(0, "train"), KEY, SGD(0.0), batch=10, norm="frozen", free=free)
+    whole, before = answer(m, f, data), answer(m, replace(f, steps=2), data)
+    x, y = data[Handle(0, "train")]
+    *_, last = f.batches(21)
+    assert len(last) == 1
+    with torch.no_grad():
+        loss = TASK.metrics(TASK.tally(functional_call(m.net.eval(), before.params, (x[last],)), y[last]))["loss"]
+    assert 21 * whole.loss - 20 * before.loss == pytest.approx(loss, rel=1e-5)
+    for k in m.statistics:
+        inside = free[k].dense()
+        assert (bits(whole.params[k][~inside]), (whole.params[k] != f.start[k])[inside].all()) == (
+            bits(f.start[k][~inside]),
+            True,
+        )
+
+
 def test_a_batch_of_one_image_has_statistics() -> None:
     m, data = tiny(), shards(11)
     f = Fit(m, TASK, m.params(), Handle(0, "train"), KEY, SGD(0.1), batch=10)
