@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import cycle, islice
 from typing import Any
@@ -103,7 +103,7 @@ def test_every_client_really_trains_in_every_round(method: str, family: str) -> 
 @pairs
 def test_the_order_of_replies_does_not_matter(method: str, family: str) -> None:
     p = played(method, family)
-    last = [r for o, r, _ in p.sent if o.round == ROUNDS - 1]
+    last = [replace(r, order=o, seconds=1.0 + o.client) for o, r, _ in p.sent if o.round == ROUNDS - 1]
     before = restore(*flatten(unpacked(restore(*p.half)).state.__dict__))
     state = unpacked(restore(*p.half)).state
     assert before["round"] == state.round == ROUNDS - 1
