@@ -2,11 +2,15 @@
 
 python benchmarks/flrce.py            # an hour on two cores; goes on where it was interrupted
 python benchmarks/flrce.py --rounds 4 --seeds 1 --page copy-of-the-page.md
+python benchmarks/flrce.py --beside fedcom,fedprox,feddrop      # more of the paper's rows, as the paper sets them
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from statistics import fmean, stdev
 from typing import Any
 
 import pages
@@ -20,24 +24,33 @@ from fedquilt.parts.stop import Conflict, stopped_at
 from fedquilt.run import Run
 
 DATA = {"femnist": 60, "cifar10": 40}  # rounds: about 90 seconds of one core each
-EVERY = 2
+OVER = "femnist"  # the data on which its parts stand over other methods
 PSIS = (3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0)
+SEED_VARIANT = ("fedcom", "fedprox", "feddrop")  # these the paper sets in a way of its own
+
+Runs = Mapping[str, Sequence[Any]]
 
 
-def main() -> None:
-    args = pages.flags(__doc__, "flrce").parse_args()
+def main(words: Sequence[str] | None = None) -> None:
+    parser = pages.flags(__doc__, "flrce")
+    parser.add_argument("--beside", default="", help="further methods, with commas")
+    args = parser.parse_args(words)
+    given: dict[str, dict[str, Any]] = {"fedavg": {}, "flrce": {"record_only": True}}
+    given |= {n: {"variant": "seed"} if n in SEED_VARIANT else {} for n in args.beside.split(",") if n}
     for data, rounds in DATA.items():
         rounds = args.rounds or rounds
-        settings = {"data": data, "clients": 100, "rounds": rounds, "eval_every": EVERY}
+        settings = {"data": data, "clients": 100, "rounds": rounds, "eval_every": 1}  # any round may be the last
         runs: dict[str, list[Any]] = {}
-        for name, given in (("fedavg", {}), ("flrce", {"record_only": True})):
+        for name, more in given.items():
             builder = METHODS[name]
-            lr = pages.searched(builder, settings, args.out, f"search-{name}-{data}", min(15, rounds))
+            search = {**settings, "eval_every": 0}
+            lr = pages.searched(partial(builder, **more), search, args.out, f"search-{name}-{data}", min(15, rounds))
             runs[name] = [
-                pages.kept(Run(method=builder(lr=lr, **given), seed=s, **settings), args.out, f"{name}-{data}")
+                pages.kept(Run(method=builder(lr=lr, **more), seed=s, **settings), args.out, f"{name}-{data}")
                 for s in range(args.seeds)
             ]
-        pages.written(args.page, data, "\n\n".join((curves(runs, rounds), efficiency(runs), sweep(runs["flrce"]))))
+        parts = (curves(runs, rounds), efficiency(runs), sweep(runs["flrce"]), holds(runs))
+        pages.written(args.page, data, "\n\n".join(parts))
     pages.written(args.page, "combinations", combinations(args))
 
 
@@ -53,56 +66,98 @@ def stop(result: Any, psi: float | None = None) -> int | None:
     return stopped_at(degrees(result), psi)
 
 
-def scored(result: Any, round: int) -> int:
-    """The first round that was scored from this one on."""
-    return min((r for r in result.history.scored() if r >= round), default=result.rounds)
+def ends(runs: Runs) -> list[int]:
+    """After how many rounds FLrce ends, by seed."""
+    return [stop(x) or x.rounds for x in runs["flrce"]]
 
 
-def curves(runs: dict[str, list[Any]], rounds: int) -> str:
-    at = sorted({r for r in range(0, rounds + 1, max(EVERY, rounds // 8 // EVERY * EVERY))} | {rounds})
-    rows = [[r, *(pages.spread(pages.accuracy(x, round=r) for x in runs[m]) for m in ("fedavg", "flrce"))] for r in at]
-    return pages.table(["round", "fedavg, test accuracy %", "flrce, no stopping, test accuracy %"], rows)
+def scores(results: Sequence[Any], rounds: Sequence[int]) -> list[float]:
+    """The accuracy of each run after so many rounds."""
+    return [pages.accuracy(x, round=n) for x, n in zip(results, rounds, strict=True)]
 
 
-def efficiency(runs: dict[str, list[Any]]) -> str:
-    def line(name: str, results: list[Any], until: list[int]) -> list[str]:
-        acc = [pages.accuracy(x, round=scored(x, n)) for x, n in zip(results, until, strict=True)]
-        cost = [
-            {k: sum(r[k] for r in x.history.rounds[:n]) for k in ("joules", "down", "up")}
-            for x, n in zip(results, until, strict=True)
-        ]
-        per_kj = [1e3 * a / c["joules"] for a, c in zip(acc, cost, strict=True)]
-        per_gb = [1e9 * a / (c["down"] + c["up"]) for a, c in zip(acc, cost, strict=True)]
-        return [
-            name,
-            ", ".join(map(str, until)),
-            pages.spread(acc),
-            pages.spread(per_kj, digits=2),
-            pages.spread(per_gb, digits=1),
-        ]
+def curves(runs: Runs, rounds: int) -> str:
+    early, rows = ends(runs), []
+    for r in sorted({*range(0, rounds + 1, max(1, rounds // 10)), rounds}):
+        row = [pages.spread(scores(runs[m], [r] * len(runs[m]))) for m in ("fedavg", "flrce")]
+        rows.append([r, *row, pages.spread(scores(runs["flrce"], [min(r, n) for n in early]))])
+    head = ["round", "fedavg, test accuracy %", "flrce without stopping", "flrce, stopping at psi = P/2"]
+    return pages.table(head, rows)
 
-    all_of = {m: [x.rounds for x in runs[m]] for m in runs}
-    early = [stop(x) or x.rounds for x in runs["flrce"]]
+
+def efficiencies(results: Sequence[Any], rounds: Sequence[int]) -> tuple[list[float], list[float]]:
+    """Accuracy by joules (eq. 8) and by bytes (eq. 9) of all clients, after so many rounds."""
+    acc, cost = scores(results, rounds), [x.history.costs(n) for x, n in zip(results, rounds, strict=True)]
+    by_energy = [a / c["joules"] for a, c in zip(acc, cost, strict=True)]
+    return by_energy, [a / (c["down"] + c["up"]) for a, c in zip(acc, cost, strict=True)]
+
+
+def efficiency(runs: Runs) -> str:
+    def line(name: str, results: Sequence[Any], until: Sequence[int]) -> list[str]:
+        energy, traffic = efficiencies(results, until)
+        figures = (scores(results, until), 100.0, 1), (energy, 1e5, 2), (traffic, 1e11, 1)
+        return [name, ", ".join(map(str, until)), *(pages.spread(v, s, d) for v, s, d in figures)]
+
+    early = ends(runs)
+    whole = [line(m, x, [y.rounds for y in x]) for m, x in runs.items() if m != "flrce"]
     rows = [
-        line("fedavg", runs["fedavg"], all_of["fedavg"]),
-        line("flrce, no stopping", runs["flrce"], all_of["flrce"]),
+        *whole,
+        line("flrce without stopping", runs["flrce"], [x.rounds for x in runs["flrce"]]),
         line("flrce, psi = P/2", runs["flrce"], early),
+        line("fedavg, ended when flrce does", runs["fedavg"], early),
     ]
     return pages.table(["method", "rounds, by seed", "test accuracy %", "% per kJ (eq. 8)", "% per GB (eq. 9)"], rows)
 
 
-def sweep(results: list[Any]) -> str:
+def sweep(results: Sequence[Any]) -> str:
     rows = []
     for psi in PSIS:
         at = [stop(x, psi) for x in results]
-        acc = [pages.accuracy(x, round=scored(x, n or x.rounds)) for x, n in zip(results, at, strict=True)]
+        acc = scores(results, [n or x.rounds for x, n in zip(results, at, strict=True)])
         rows.append([psi, ", ".join("never" if n is None else str(n) for n in at), pages.spread(acc)])
     return pages.table(["psi", "stops after round, by seed", "test accuracy % then"], rows)
 
 
+def holds(runs: Runs) -> str:
+    """The paper's claims, each as differences by seed."""
+    avg, rce, early = runs["fedavg"], runs["flrce"], ends(runs)
+    last = [x.rounds for x in rce]
+    third = [max(1, n // 3) for n in last]
+    energy, traffic = efficiencies(rce, early)
+    whole, same = efficiencies(avg, last), efficiencies(avg, early)
+
+    def points(a: Sequence[float], b: Sequence[float]) -> list[float]:
+        return [100 * (x - y) for x, y in zip(a, b, strict=True)]
+
+    def percent(a: Sequence[float], b: Sequence[float]) -> list[float]:
+        return [100 * (x / y - 1) for x, y in zip(a, b, strict=True)]
+
+    claims = (
+        (
+            "after a third of the rounds it is above fedavg, in points",
+            points(scores(rce, third), scores(avg, third)),
+            0,
+        ),
+        ("it is above fedavg after the last round, points", points(scores(rce, last), scores(avg, last)), 0),
+        ("stopping at P/2 costs at most 4 points", points(scores(rce, early), scores(rce, last)), -4),
+        ("it stops early: rounds saved", [n - m for n, m in zip(last, early, strict=True)], 0),
+        ("eq. 8 is above that of fedavg, %", percent(energy, whole[0]), 0),
+        ("eq. 9 is above that of fedavg, %", percent(traffic, whole[1]), 0),
+        ("eq. 8 is above that of fedavg ended in the same round, %", percent(energy, same[0]), 0),
+    )
+    rows = [[claim, pages.spread(d, 1.0), verdict(d, least)] for claim, d, least in claims]
+    return pages.table(["claim", "measured", "does it hold?"], rows)
+
+
+def verdict(differences: Sequence[float], least: float) -> str:
+    """Whether the differences, one by seed, are above ``least``, and by more than they vary."""
+    over, around = fmean(differences) - least, stdev(differences) if len(differences) > 1 else 0.0
+    return "yes" if over > around else "no" if -over > around else "not beyond the spread"
+
+
 # ---- over other methods
 def combinations(args: Any) -> str:
-    settings: dict[str, Any] = {"data": "femnist", "clients": 100, "rounds": args.rounds or 40, "eval_every": 10}
+    settings: dict[str, Any] = {"data": OVER, "clients": 100, "rounds": args.rounds or 40, "eval_every": 10}
     part = {"select": Related(), "stop": Conflict(explore=0.98, record_only=True)}
     avg, spu, hetero = (METHODS[m](lr=0.05) for m in ("fedavg", "fedspu", "heterofl"))
     frozen = replace(spu, name="frozen", send=Except(("conv1.*",)))
@@ -112,14 +167,14 @@ def combinations(args: Any) -> str:
         for what, one in ((name, method), (f"flrce over {name}", replace(method, **part))):
             x = pages.kept(Run(method=one, **settings), args.out, f"combination-{what.replace(' ', '-')}")
             high = [d for _, d, _ in degrees(x)]
-            cost = {k: sum(r[k] for r in x.history.rounds) for k in ("down", "up", "joules")}
+            cost = x.history.costs(x.rounds)
             rows.append(
                 [
                     what,
                     pages.spread([pages.accuracy(x)]),
                     f"{(cost['down'] + cost['up']) / 1e6:.1f}",
                     f"{cost['joules'] / 1e3:.1f}",
-                    f"{sum(high) / len(high):.1f} in {len(high)} rounds" if high else "",
+                    f"{fmean(high):.1f} in {len(high)} rounds" if high else "",
                     stop(x) or "never" if "flrce" in what else "",
                 ]
             )
