@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from ..key import Key
-from ..schema import named
+from ..models.own import found, is_own, parted
+from ..schema import named, worded
 from .natural import groups, natural
 from .sides import overlapping, shards
 
@@ -189,6 +190,10 @@ PARTITIONS: Mapping[str, Callable[..., list[Any]]] = {
 
 
 def parse(text: str) -> Partition:
-    """The partition that a text names: ``iid``, ``dirichlet:0.3``, ``dirichlet:0.3:5`` (alpha, least)."""
+    """The partition that a text names: ``iid``, ``dirichlet:0.3:5`` (alpha, least), one's own ``my.module:deal``."""
+    name, words = parted(text, PARTITIONS)
+    if is_own(name):
+        rule = found(name, "shares out data")
+        return partial(rule, **worded(words, rule, name, f"partition {text!r}", skip=3))
     name, given = named(text, PARTITIONS, "partition", skip=3)
     return partial(PARTITIONS[name], **given)

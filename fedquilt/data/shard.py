@@ -190,7 +190,9 @@ def deal(
     if subject == "sides":
         return Shards(data, _sided(data, clients, partition, key, shares), True, change, left)
     checked(shares)
-    owned = partition(_subject(data, subject), clients, key.at("partition"))
+    owned = [torch.as_tensor(rows) for rows in partition(_subject(data, subject), clients, key.at("partition"))]
+    if len(owned) != clients:
+        raise ValueError(f"the partition shares the data out among {len(owned)} clients, not {clients}")
     if data.series is not None and data.gap and subject != "groups":
         begins = _begins(data.series[: data.dealt])
         owned = [_whole(begins, part, data.dealt) for part in owned]

@@ -1,4 +1,4 @@
-"""Nets of one's own, by the name of what makes them: ``my.module:net``, importable from where one is."""
+"""What is one's own, by the name of what makes it: ``my.module:net``, importable from where one is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["found", "is_own", "maker", "parted"]
 
 
 def is_own(name: str) -> bool:
-    """Is this the name of a net of one's own, and not of the zoo's?"""
+    """Is this the name of something of one's own, and not of the package's?"""
     module, colon, thing = name.partition(":")
     return bool(colon) and thing.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
@@ -31,8 +31,8 @@ def parted(text: str, zoo: Mapping[str, object]) -> tuple[str, Sequence[str]]:
     return words[0], words[1:]
 
 
-def found(name: str) -> Callable[..., Any]:
-    """What is called so; modules are looked for where one is, and then wherever Python looks."""
+def found(name: str, does: str = "makes a net") -> Callable[..., Any]:
+    """What is called so and ``does`` this; modules are looked for where one is, and then wherever Python looks."""
     module, _, thing = name.partition(":")
     here = os.getcwd()
     if here not in sys.path:
@@ -49,7 +49,7 @@ def found(name: str) -> Callable[..., Any]:
         raise ValueError(f"{module} has no {thing!r}; {nearest(thing, vars(made))}it has: {_public(made)}")
     there = getattr(made, thing)
     if not callable(there):
-        raise ValueError(f"{name} is not a class or a function that makes a net, it is a {type(there).__name__}")
+        raise ValueError(f"{name} is not a class or a function that {does}, it is a {type(there).__name__}")
     return there
 
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import multiprocessing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -255,3 +256,59 @@ def test_workers_see_the_data_that_the_server_sees(name: str) -> None:
             for round in (0, 1, 2):
                 at = Handle(client, s, one.since(round))
                 assert all(torch.equal(a, b) for a, b in zip(one[at], other[at], strict=True))
+
+
+# ---- one's own
+MINE = """
+import torch
+
+def first_come(labels, n, key, block: int = 10):
+    rows = torch.arange(len(labels)).split(block)
+    return [torch.cat(rows[client::n]) for client in range(n)]
+
+def by_owner(groups, n, key):
+    return [(groups % n == client).nonzero().flatten().tolist() for client in range(n)]
+
+def one_short(labels, n, key):
+    return first_come(labels, n - 1, key)
+
+def twice(labels, n, key):
+    return [torch.arange(len(labels))] * n
+
+some = 3
+"""
+
+
+def test_a_partition_of_ones_own_is_named_by_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_partitions.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    some, every = data(), {i: torch.arange(900).split(5)[i::6] for i in range(6)}
+    dealt = deal(some, 6, parse("own_partitions:first_come:5"), KEY)
+    for i in dealt.clients:
+        assert torch.equal(torch.cat([dealt.parts.part(i, s) for s in SPLITS]).sort().values, torch.cat(every[i]))
+    assert len(parse("own_partitions:first_come:block=3")(some.y, 6, KEY)[0]) == 150
+    by_owner = deal(some, 3, parse("own_partitions:by_owner"), KEY)
+    assert bool((some.groups[by_owner.parts.part(1, "train")] % 3 == 1).all())  # type: ignore[index]
+    moved = deal(some, 6, parse("own_partitions:first_come"), KEY, drift=parse_drift("repartition:every=1"))
+    assert not torch.equal(moved.at(0).part(1, "train"), moved.at(1).part(1, "train"))
+
+
+@pytest.mark.parametrize(
+    ("text", "say"),
+    [
+        ("own_partitions:first_com", "did you mean 'first_come'"),
+        ("own_partitions:first_come:blok=3", "has no setting 'blok'; did you mean 'block'"),
+        ("own_partitions:some", "is not a class or a function that shares out data"),
+        ("own_partitions:one_short", "shares the data out among 5 clients, not 6"),
+        ("own_partitions:twice", r"row \d+ is in the \w+ part of client 0 and in the \w+ part of client 1"),
+        ("no_such_module:first_come", "no module is called 'no_such_module'"),
+        ("dirichle:0.3", "no partition is called 'dirichle'; did you mean 'dirichlet'"),
+    ],
+)
+def test_what_is_wrong_with_ones_own_is_said(
+    text: str, say: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_partitions.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=say):
+        deal(data(), 6, parse(text), KEY)
