@@ -29,12 +29,15 @@ def pyramidfl(
 
     r ranks the selected by :math:`n_i \sqrt{\text{mean} \Delta_i^2}` of their last update; each tensor of an upload
     stays behind with probability :math:`\rho_i`, and a change that did not come counts as none (``Filled``), as in
-    the authors' code.  Selection is Oort's with the authors' settings.  Departure: the server takes an update's
+    the authors' code.  Selection is Oort's with the authors' settings.  T is over those who are waited for, and times
+    are those of the base work and the whole model, as there.  Departure: the server takes an update's
     size from what arrived of it, so nobody has to be believed.  ``beta`` is not given: 1 fills the whole wait.
     (FLrce describes the method as fewer epochs; its authors only add some.)
 
     :sent: The whole model; some tensors of what would come back stay behind
     """
-    select = Pyramid(explore, 0.95, cut=0.7, clip=0.98, low=low, high=high, beta=beta, longest=longest, epochs=epochs)
+    select = Pyramid(
+        explore, 0.95, cut=0.7, clip=0.98, low=low, high=high, beta=beta, longest=longest, epochs=epochs, over=over
+    )
     local = Portion(Train(SGD(lr, momentum, decay=decay), epochs, batch))
     return Method("pyramidfl", select, local=local, merge=Filled(), schedule=Sync(fraction, over=over))

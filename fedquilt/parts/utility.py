@@ -129,7 +129,9 @@ class Pyramid(Utility):
 
     Rank r of K by :math:`n_i \sqrt{\text{mean} \Delta_i^2}` has each of its tensors stay behind with probability
     :math:`\rho = low + r (high - low) / K`; who would be ready before the last trains on, ``beta`` of the time
-    that it would wait, and up to ``longest`` times longer.  The base work has so many ``epochs``.
+    that it would wait, and up to ``longest`` times longer.  The base work has so many ``epochs``.  The last is the
+    slowest of those who are waited for: where ``over`` times the cohort is asked, of the fastest.  A client's time, for
+    the selection too, is that of the base work and of the whole model: what it was told to add does not make it slow.
     """
 
     low: float = 0.1
@@ -137,6 +139,7 @@ class Pyramid(Utility):
     beta: float = 1.0
     longest: float = 10.0
     epochs: int = 5
+    over: float = 1.0
 
     def learn(self, note: Any, state: State, replies: Sequence[Reply], fleet: Fleet) -> Any:
         """Oort's note, with each client's last change, and its seconds of base work, down and up."""
@@ -146,15 +149,16 @@ class Pyramid(Utility):
             device, base = fleet.devices[r.client], base_of(r, state)
             square = sum(float((r.params[k].double() - v.double()).square().sum()) for k, v in base.items())
             count = sum(v.numel() for v in base.values())
-            work = spent(r, device)[0]
             sent = nbytes(r.order.params if r.order else dict(state.params))
             times = 1.0 if r.order is None else float(r.order.scalars.get("times", 1.0))
+            work, down, up = spent(r, device)[0] / times, sent / device.down, sent / device.up
             clients[r.client] = {
                 **clients[r.client],
                 "change": r.weight * math.sqrt(square / max(count, 1)),
-                "work": work / times,
-                "down": sent / device.down,
-                "up": sent / device.up,
+                "seconds": work + down + up,
+                "work": work,
+                "down": down,
+                "up": up,
             }
         return {**new, "clients": clients}
 
@@ -165,11 +169,14 @@ class Pyramid(Utility):
         ranked = sorted(cohort.devices, key=lambda i: (-known[i]["change"] if i in known else -math.inf, i))
         drop = {i: self.low + r * (self.high - self.low) / len(ranked) for r, i in enumerate(ranked)}
         ends = {i: c["work"] + c["down"] + (1 - drop[i]) * c["up"] for i, c in known.items()}
+        first = sorted(known, key=lambda i: known[i]["work"] + known[i]["down"] + known[i]["up"])
+        waited = first[: max(1, math.floor(len(first) / self.over + 1e-9))]
+        end = max((ends[i] for i in waited), default=0.0)
         out = {}
         for i in cohort.devices:
             times = 1.0
             if i in known and known[i]["work"] > 0:
-                spare = self.beta * (max(ends.values()) - ends[i])
+                spare = self.beta * max(end - ends[i], 0.0)
                 times += min(self.longest, math.floor(spare / (known[i]["work"] / self.epochs)) / self.epochs)
             out[i] = Brief({"drop": drop[i], "times": times})
         return out

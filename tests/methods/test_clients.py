@@ -206,6 +206,9 @@ def test_pyramid_sends_less_of_the_useless_and_fills_the_wait() -> None:
     assert {i: b.scalars["times"] for i, b in told.items()} == {0: 1.0, 2: 2.0, 1: 4.0}
     again = replace(part, longest=0.5).together(noted(clients), cohort)
     assert again[1].scalars["times"] == 1.5
+    # of three that are asked two are waited for: 1 and 2, and the mark is at 2.7; 0 is late and adds nothing
+    hasty = replace(part, over=1.5).together(noted(clients), cohort)
+    assert {i: b.scalars["times"] for i, b in hasty.items()} == {0: 1.0, 2: 1.0, 1: 2.0}
     fresh = part.together(noted({}), cohort)
     assert all(b.scalars["times"] == 1.0 for b in fresh.values())
 
@@ -218,6 +221,7 @@ def test_pyramid_learns_the_change_from_what_arrived() -> None:
     note = part.learn(None, state(params(1.0, 5.0)), [got], fleet(1))["clients"][0]
     assert note["change"] == 10 * 2.0 and note["work"] == pytest.approx(1.0)  # 8 bytes down, 4 up, at 1000 a second
     assert (note["down"], note["up"]) == (0.008, 0.008)
+    assert note["seconds"] == pytest.approx(1.016), "what it was told to add does not make it slow"
 
 
 def test_what_stays_behind_counts_as_no_change_or_is_left_out() -> None:
