@@ -26,10 +26,11 @@ def fedspu(
     Departures from the released code, each a fault of it: active units are averaged over all who
     held them (there full clients overwrite partial ones or the reverse, by order of arrival), every
     entry of a bias is its own (there all get the first), flattened columns follow their channel,
-    weights are samples rather than batches, and a personal model that has not yet trained is the
-    initial one, not an alias of the global one.  The update is masked, not only the gradient, so
-    momentum and decay do not move what is frozen.  Statistics of frozen units are frozen too
-    (``norm="shared"`` lets them drift as the released code does).  Output units are never cut.
+    weights are samples rather than batches, and a client that has not yet trained uses the initial
+    model with what it would now be sent sewn in, not an alias of the global one.  The update is
+    masked, not only the gradient, so momentum and decay do not move what is frozen.  Statistics of
+    frozen units are frozen too (``norm="shared"`` lets them drift as the released code does).
+    Output units are never cut.
     Early stopping is a part for any method: ``stop="plateau"``.
     """
     train = Train(SGD(lr, momentum, decay=decay), epochs, batch, keep="whole", freeze=True)
