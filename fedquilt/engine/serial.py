@@ -19,6 +19,7 @@ from ..step import Layout, Training, begin, curvature, gradient, mode, normalisi
 from ..task import Tally, add
 from ..types import Served
 from . import Data, Done, Failed, Job, Setup
+from .trim import blocks, trimmed
 
 SCORE_BATCH = 512
 FEW = 8  # samples of which a form's cost is told
@@ -100,7 +101,8 @@ class Serial:
         if x.dtype in (torch.float32, torch.float64):
             x = self._laid(x)  # once, not batch by batch; not kept: that would be a second copy of everybody's data
         run = Training.of(f, y.unique(), self._laid)
-        executed = form(f)
+        thin = blocks(f)
+        executed = (*form(f), tuple((k, b.size) for k, b in thin.items()))
         spent, loss = Usage(requests=1), torch.zeros((), dtype=torch.float64)
         beside = resting(f, run.moving, run.held, run.speed)
         pick: int | None = None
@@ -108,7 +110,7 @@ class Serial:
         def probe(a: Tensor, b: Tensor) -> object:
             return gradient(f, run.moving, run.held, a, b, pick)
 
-        with training(f.model.net, f.key):
+        with training(f.model.net, f.key), trimmed(thin, run.moving):
             for rows in f.batches(len(x)):
                 if f.flops is not None and spent.steps and spent.flops >= f.flops:
                     break
