@@ -120,7 +120,8 @@ def serve(prepared: Prepared, state: State, client: int | str) -> Served:
     if client == "global":
         order, local = everyone(sim, state), Global()
     elif isinstance(client, int) and client in sim.fleet.devices:
-        order, local = sim.method.order(state, client, sim.fleet, sim.model, sim.key, sim.run), sim.method.local
+        order = sim.method.order(state, client, sim.fleet, sim.model, sim.key, sim.run, use=True)
+        local = sim.method.local
     else:
         raise BadSetting(f"a client of this run is a number from 0 to {len(sim.fleet) - 1}, or global, not {client!r}")
     return _served(prepared, local, order, here.client(order, "serve"))

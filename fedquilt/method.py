@@ -73,11 +73,14 @@ class Method:
         widths = {v for w in fleet.widths for v in (w, *self.send.widths(w))}
         return State(0, held(model.params(), model, self.norm, sorted(widths)))
 
-    def order(self, state: State, client: int, fleet: Fleet, model: Model, key: Key, run: str = "") -> Order:
-        """What this client is sent in this round (``key`` is the run's)."""
+    def order(
+        self, state: State, client: int, fleet: Fleet, model: Model, key: Key, run: str = "", use: bool = False
+    ) -> Order:
+        """What this client is sent in this round (``key`` is the run's): to train it, or only to ``use`` it."""
         device = fleet.devices[client]
         here = key.at(state.round, "send", client)
-        sub = self.send(state, client, device, model, here)
+        sub = self.send.used(state, client, device, model, here) if use else None
+        sub = self.send(state, client, device, model, here) if sub is None else sub
         cover = travelling(sub, model, self.norm, self.send.widths(device.width))
         params = take(dict(state.params), cover)
         grant = self.local.grant(cover, model)

@@ -200,6 +200,10 @@ class Part:
         """The part's next note, from the replies of a round."""
         return note
 
+    def used(self, state: State, client: int, device: Device, model: Model, key: Key) -> Cover | None:
+        """What is sent to a client that is to use the model, not to train it (None: the same)."""
+        return None
+
     def fitted(self, model: Model, fleet: Fleet, ask: Callable[[Model], Demand]) -> tuple[Any, Model]:
         """The part, and the server's net, as a run's fleet has them; ``ask`` says what training a net takes."""
         return self, model
@@ -220,6 +224,7 @@ class Send(Protocol):
     """Which part of the model goes down to a device."""
 
     def __call__(self, state: State, client: int, device: Device, model: Model, key: Key) -> Cover: ...
+    def used(self, state: State, client: int, device: Device, model: Model, key: Key) -> Cover | None: ...
     def widths(self, width: float) -> tuple[float, ...]: ...
     def learn(self, note: Any, state: State, replies: Sequence[Reply], fleet: Fleet) -> Any: ...
 

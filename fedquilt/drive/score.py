@@ -28,7 +28,7 @@ def score(sim: Rounds, state: State, clients: Collection[int], splits: Sequence[
 def wanted(sim: Rounds, state: State, clients: Collection[int]) -> list[Order]:
     """The orders under which these clients' models are scored."""
     fleet = sim.fleet.drawn(state.round, sim.key.at("fleet"))
-    orders = [sim.method.order(state, i, fleet, sim.model, sim.key, sim.run) for i in sorted(clients)]
+    orders = [sim.method.order(state, i, fleet, sim.model, sim.key, sim.run, use=True) for i in sorted(clients)]
     return orders + [replace(o, scalars={**o.scalars, "adapt": True}) for o in orders if o.client in sim.unseen]
 
 

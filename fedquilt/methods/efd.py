@@ -24,8 +24,9 @@ def efd(
         \text{ units}
 
     The model that is learnt is the net of width ``target``; a device of less capacity trains a random
-    part of it, drawn afresh in each round.  The paper runs it once for each target and picks the best
-    afterwards.
+    part of it, drawn afresh in each round.  The paper runs it once for each target, judges the net of that width and
+    picks the best afterwards.  Here devices that carry the target use it whole; one that does not uses the random
+    part that it would be sent, since it carries no more.
     """
     train = Train(SGD(lr, momentum, decay=decay), epochs, batch)
     return Method("efd", send=Random(target=target), local=train, schedule=Sync(fraction))

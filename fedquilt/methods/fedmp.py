@@ -31,7 +31,7 @@ def fedmp(
 
     In each round the server drops, for each client, a share :math:`\alpha_i` of the units of every group of the
     global model: those whose incoming weights have the least l1 norm.  The client trains the sub-model; the server
-    puts what was pruned (the residual) back beside it and averages whole models:
+    puts what was pruned (the residual) back beside it and averages whole models, and a whole one is what clients use:
 
     .. math:: \theta^{t+1} = \tfrac{1}{|S|} \sum_{i \in S} [M_i \theta_i + (1 - M_i) \theta^t]
 

@@ -82,6 +82,10 @@ class Important(Part):
         share = self.ratio(state.notes.get("send"), client, device, key)
         return best(model, unit_scores(model, dict(state.params), self.score), share)
 
+    def used(self, state: State, client: int, device: Device, model: Model, key: Key) -> Cover | None:
+        """The whole model, where it is not the device that bounds what it trains."""
+        return None if self.ratio.by_device else model.whole
+
     def learn(self, note: Any, state: State, replies: Sequence[Reply], fleet: Fleet) -> Any:
         """What the ratio part learns."""
         return self.ratio.learn(note, state, replies, fleet)

@@ -29,6 +29,11 @@ class Given:
         if self.share is not None and not 0 < self.share <= 1:
             raise ValueError(f"share is above 0 and at most 1, not {self.share}")
 
+    @property
+    def by_device(self) -> bool:
+        """Is it what the device carries?"""
+        return self.share is None
+
     def __call__(self, note: Any, client: int, device: Device, key: Key) -> float:
         """The share of the units that are kept."""
         return device.width if self.share is None else self.share
@@ -60,6 +65,11 @@ class EUCB(Given):
         super().__post_init__()
         if not (0 < self.discount <= 1 and self.narrow > 0 and 0 < self.most <= 1 and self.floor > 0):
             raise ValueError("discount and most are above 0 and at most 1, narrow and floor above 0")
+
+    @property
+    def by_device(self) -> bool:
+        """It asks for no more than time."""
+        return False
 
     def drop(self, arms: Note | None, key: Key) -> float:
         """The drop ratio of the next round, from what is known of the client's arms."""

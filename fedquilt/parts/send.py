@@ -99,3 +99,7 @@ class Random(Part):
             return key.at(group).permutation(count_units(self.target, n))[: count_units(width, n)]
 
         return model.cover({g: drawn(g, n) for g, n in model.groups.items()})
+
+    def used(self, state: State, client: int, device: Device, model: Model, key: Key) -> Cover | None:
+        """All that is learnt, where it is not the device that bounds what it trains."""
+        return None if self.ratio is None else model.prefix(self.target)

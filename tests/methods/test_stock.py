@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedquilt.cover import Cover, Params, count_units
-from fedquilt.drive.score import score
+from fedquilt.drive.score import score, wanted
 from fedquilt.drive.sim import Now, Simulator
 from fedquilt.drive.wire import decode_reply
 from fedquilt.fit import Evaluate, Fit, Gradient
@@ -263,6 +263,23 @@ def test_feddyns_client_by_hand() -> None:
     at = (sim.model, sim.site.task, dict(order.params), Handle(0, "train"), Key(0))  # type: ignore[attr-defined]
     gradient = sim.site.engine.answer(Gradient(*at)).params  # type: ignore[attr-defined]
     assert close(dict(got.params), {k: order.params[k] - 0.1 * (v - g[k]) for k, v in gradient.items()})
+
+
+# ---- what a client uses
+@pytest.mark.parametrize("name", ["feddrop", "fedmp"])
+@pytest.mark.parametrize("family", ["cnn", "lstm"])
+def test_who_trains_a_part_for_speed_uses_the_whole(name: str, family: str) -> None:
+    """The part is drawn for one round of work; nobody is judged by it.  What a device cannot carry it does not use."""
+    sim = sim_of(name, family, (0.2, 1.0))
+    now, _ = play(sim, 1)
+    every = score(sim, now.state, range(5), ("test",))
+    for order in wanted(sim, now.state, range(5)):
+        assert order.cover == sim.model.whole and all_bits(dict(order.params)) == all_bits(dict(now.state.params))
+        ask = Evaluate(sim.model, sim.site.task, dict(now.state.params), Handle(order.client, "test"))  # type: ignore[attr-defined]
+        assert every[order.client]["loss"] == sim.site.engine.answer(ask).metrics["loss"]  # type: ignore[attr-defined]
+    assert all(o.cover != sim.model.whole for o in sim.method.plan(now.state, sim.fleet, sim.model, sim.key))
+    weak = sim_of("efd", family, (0.2,))
+    assert all(o.cover != weak.model.whole for o in wanted(weak, weak.begin().state, range(5)))
 
 
 # ---- windows and random units
