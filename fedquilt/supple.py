@@ -2,7 +2,8 @@
 
 A piece of a net runs as the net itself, on smaller tensors.  Most of torch's layers do not mind; those
 here would insist on the sizes that they were built with.  :func:`supple` gives them, in place, a class
-of the same name with ``Supple`` before it.  Their tensors, names and results stay what they are.
+of the same name with ``Supple`` before it.  Their tensors, names and results stay what they are; where
+torch refuses a batch of one, they go on.
 """
 
 from __future__ import annotations
@@ -73,7 +74,37 @@ class SuppleGroupNorm(nn.GroupNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         """The normalised input."""
-        return F.group_norm(input, input.shape[1] // self.each, self.weight, self.bias, self.eps)
+        # not F.group_norm, which refuses a batch of one value a group
+        return torch.group_norm(input, input.shape[1] // self.each, self.weight, self.bias, self.eps)
+
+
+class _Batch:
+    """Batch normalisation that takes a last batch of one sample, as the zoo's own does.
+
+    Torch's refuses to train on one value a channel, which has no variance: a client whose samples leave one
+    over would fail.  It is normalised with the running statistics here, and does not move them.
+    """
+
+    def forward(self: Any, input: Tensor) -> Tensor:
+        """The normalised input."""
+        self._check_input_dim(input)
+        if not self.training or self.running_mean is None or input.numel() != input.shape[1]:
+            out: Tensor = super().forward(input)  # type: ignore[misc]
+            return out
+        held = (self.running_mean, self.running_var, self.weight, self.bias)
+        return F.batch_norm(input, *held, training=False, eps=self.eps)
+
+
+class SuppleBatchNorm1d(_Batch, nn.BatchNorm1d):
+    """Batch normalisation."""
+
+
+class SuppleBatchNorm2d(_Batch, nn.BatchNorm2d):
+    """Batch normalisation."""
+
+
+class SuppleBatchNorm3d(_Batch, nn.BatchNorm3d):
+    """Batch normalisation."""
 
 
 class SuppleLayerNorm(nn.LayerNorm):
@@ -209,7 +240,7 @@ class SuppleTransformerEncoderLayer(nn.TransformerEncoderLayer):
 
 
 SUPPLE: dict[type[nn.Module], type[nn.Module]] = {
-    kind.__mro__[1] if kind.__mro__[1] not in (_Grouped, _Instance, _Recurrent) else kind.__mro__[2]: kind
+    next(c for c in kind.__mro__ if c.__module__.startswith("torch.")): kind
     for kind in (
         SuppleConv1d,
         SuppleConv2d,
@@ -217,6 +248,9 @@ SUPPLE: dict[type[nn.Module], type[nn.Module]] = {
         SuppleConvTranspose1d,
         SuppleConvTranspose2d,
         SuppleConvTranspose3d,
+        SuppleBatchNorm1d,
+        SuppleBatchNorm2d,
+        SuppleBatchNorm3d,
         SuppleGroupNorm,
         SuppleLayerNorm,
         SuppleRMSNorm,
