@@ -19,6 +19,8 @@ from ..store import files
 
 FILE = "pyproject.toml"
 MINE = ("engine", "data_dir")  # each machine's own affair
+# What only a simulation can say: on devices it is as it is.
+SIMULATED: Mapping[str, Any] = {"availability": "always", "dropout": 0.0, "stragglers": "none", "unseen": 0.0}
 
 TEMPLATE = """\
 # A Flower app that runs a method of FedQuilt on real devices.
@@ -41,7 +43,7 @@ build-backend = "hatchling.build"
 [project]
 name = "{name}"
 version = "1.0.0"
-description = "{description}"
+description = {description}
 license = "Apache-2.0"
 dependencies = []  # Flower would install them on the server for each run; FedQuilt is there
 
@@ -75,10 +77,11 @@ def init(folder: Path, run: Run, out: Path, patience: float = 600.0) -> Path:
     """Write the app; the folder must be new, or empty."""
     if folder.exists() and any(folder.iterdir()):
         raise BadSetting(f"{folder} is not empty: choose another folder for the app, or remove it")
+    refuse(run)
     settings = flat(run)
     text = TEMPLATE.format(
         name=re.sub(r"[^a-z0-9]+", "-", f"fedquilt-{settings['method']}-{settings['data']}".lower()).strip("-"),
-        description=f"{settings['method']} on {settings['data']}, by FedQuilt",
+        description=_toml(f"{settings['method']} on {settings['data']}, by FedQuilt"),
         out=_toml(str(out.expanduser().absolute())),
         patience=_toml(float(patience)),
         settings="\n".join(f"{k} = {_toml(v)}" for k, v in settings.items()),
@@ -86,6 +89,17 @@ def init(folder: Path, run: Run, out: Path, patience: float = 600.0) -> Path:
     files.make_folder(folder)
     files.replace(folder / FILE, text.encode())
     return folder / FILE
+
+
+def refuse(run: Run) -> None:
+    """A run of what happens by itself on devices is refused."""
+    for name, plain in SIMULATED.items():
+        if getattr(run, name) != plain:
+            raise BadSetting(
+                f"{name} is simulated, and on real devices it comes by itself: leave it out (it is {plain!r}, "
+                f"not {getattr(run, name)!r})",
+                name,
+            )
 
 
 def flat(run: Run) -> dict[str, Any]:
@@ -120,4 +134,4 @@ def _toml(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)  # inf and nan are TOML
-    return json.dumps(value) if isinstance(value, str) else repr(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

@@ -10,6 +10,7 @@ import pytest
 
 from fedquilt.cli import main
 from fedquilt.deploy.app import FILE, MINE, flat
+from fedquilt.deploy.app import init as write
 from fedquilt.deploy.submit import submit
 from fedquilt.key import Key
 from fedquilt.methods import METHODS
@@ -49,6 +50,19 @@ def test_an_app_is_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "says 2" in capsys.readouterr().err and not (tmp_path / "app").exists()
     assert main(["deploy", "init", str(tmp_path / "app"), "fedspu", "--lrr", "1"]) == 2
     assert "--lr" in capsys.readouterr().err
+
+
+def test_what_only_a_simulation_can_say_makes_no_app(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["deploy", "init", str(tmp_path / "app"), "fedavg", "--dropout", "0.1"]) == 2
+    assert "dropout is simulated" in capsys.readouterr().err and not (tmp_path / "app").exists()
+
+
+def test_texts_stand_in_the_app_as_they_are(tmp_path: Path) -> None:
+    text = 'say "\u00fc\U0001f600" \\ 1'
+    path = write(tmp_path / text, Run(clients=3), tmp_path / text / "out")
+    assert tomllib.loads(path.read_text("utf-8"))["tool"]["flwr"]["app"]["config"]["out"] == str(
+        tmp_path / text / "out"
+    )
 
 
 def test_what_python_made_is_not_sent_to_devices() -> None:

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from flwr.app import Context, Error, Message
 
+from fedquilt import __version__
 from fedquilt.drive.flower import client
 from fedquilt.drive.flower.carry import Nobody
 from fedquilt.drive.flower.letter import Letter
 from fedquilt.drive.flower.records import content, letter
+from fedquilt.drive.flower.roster import Terms
 from fedquilt.drive.flower.server import serve
 from fedquilt.run import Run, run
 from fedquilt.schema import BadSetting
@@ -143,6 +145,8 @@ def test_tampered_replies_are_refused_by_the_guard(tmp_path: Path) -> None:
 
 def test_what_is_no_letter_is_a_failure_and_foolish_facts_are_dropped(tmp_path: Path) -> None:
     foolish = {"usage": {"flops": float("inf"), "steps": -3, "peak": "much"}, "scores": {"val": 3}, "seconds": 4}
+    vast = {"usage": {"flops": 10**400, "steps": 10**400}, "seconds": {"work": 10**400}, "reason": "a\nb"}
+    theirs = {s: {"accuracy": 1.0, "client": 4} for s in ("val", "test")}  # a score in another's name
 
     def prepare(grid: InMemory) -> None:
         def handle(message: Message, context: Context) -> Message:
@@ -150,9 +154,10 @@ def test_what_is_no_letter_is_a_failure_and_foolish_facts_are_dropped(tmp_path: 
             who = int(context.node_config["client-id"])
             if message.metadata.message_type == "train" and who == 0:
                 del honest.content["fedquilt"]
-            elif message.metadata.message_type == "train" and who == 1:
+            elif message.metadata.message_type == "train" and who in (1, 2, 3):
                 told = letter(honest)
-                return Message(content(Letter({**told.facts, **foolish}, told.blob)), reply_to=message)
+                said = {1: foolish, 2: {**vast, "scores": {"val": {"n": 10**400}, "test": {}}}, 3: {"scores": theirs}}
+                return Message(content(Letter({**told.facts, **said[who]}, told.blob)), reply_to=message)
             return honest
 
         grid.handle = handle
@@ -162,7 +167,77 @@ def test_what_is_no_letter_is_a_failure_and_foolish_facts_are_dropped(tmp_path: 
     assert by[0]["outcome"] == "failed" and "no letter" in by[0]["reason"]
     assert by[1]["outcome"] == "accepted" and (by[1]["flops"], by[1]["steps"], by[1]["peak"]) == (0, 0, 0)
     first = {r["client"] for r in done.history.scores if r["round"] == 0 and r["model"] == "served"}
-    assert first == {2, 3, 4}  # scores that are none are left out; those of client 0 were in no letter
+    assert first == {4}  # scores that are none are left out; those of client 0 were in no letter
+    assert (by[2]["outcome"], by[2]["flops"], by[2]["steps"]) == ("accepted", 0, 0)
+    assert by[3]["outcome"] == "accepted" and by[3]["flops"] > 0
+
+
+DEVICE = {"width": 0.4, "tier": "0.4"}
+HELLO = {"client": 1, "version": __version__, "run": "r", "fingerprint": "f", "own": False, "shape": [1, 8, 8],
+         "classes": 10, "counts": {"train": 9, "val": 0, "test": 3}, "device": DEVICE}  # fmt: skip
+ODD: list[dict[str, Any]] = [
+    {"client": True}, {"client": 9}, {"client": [1]}, {"run": None}, {"own": 1, "run": ""}, {"shape": 4},
+    {"classes": "10"}, {"counts": 9}, {"counts": {"train": 0, "val": 0, "test": 0}},
+    {"counts": {"train": 10**400, "val": 0, "test": 0}},
+    {"device": None}, {"device": [1]}, {"device": {**DEVICE, "width": 0}}, {"device": {**DEVICE, "width": "0.4"}},
+    {"device": {**DEVICE, "flops": 10**400}}, {"device": {**DEVICE, "tier": ["0.4"]}},
+    {"device": {**DEVICE, "width": 0.5}},
+]  # fmt: skip
+
+
+def test_a_foolish_hello_is_refused_with_a_reason_and_nothing_worse() -> None:
+    terms = Terms("r", frozenset(range(5)), "f", (1, 8, 8), 10, frozenset({0.2, 0.4}))
+    told = terms.read(HELLO)
+    assert (told.client, told.device.width, told.device.tier, dict(told.counts)["train"]) == (1, 0.4, "0.4", 9)
+    for odd in ODD:
+        with pytest.raises(
+            ValueError, match=r"it says|it does not say|its settings|its data|it has width|figure|width"
+        ):
+            terms.read({**HELLO, **odd})
+    for name in HELLO:
+        less = {k: v for k, v in HELLO.items() if k != name}
+        if name == "own":
+            assert terms.read(less) == told  # the run's data, then
+        else:
+            with pytest.raises(ValueError):
+                terms.read(less)
+    own = {k: v for k, v in HELLO.items() if k not in ("run", "fingerprint")}
+    assert terms.read({**own, "own": True}).fingerprint == ""
+
+
+def test_two_nodes_that_say_that_they_are_one_client(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def prepare(grid: InMemory) -> None:
+        grid.configs[5] = {"client-id": 2}
+
+    asked = tiny("fedavg", rounds=3, eval_every=0)
+    done, grid = played(asked, tmp_path / "r", prepare)
+    assert all_bits(done.params) == all_bits(run(asked).params)
+    assert sum(1 for _, kind, _ in grid.down if kind == "query") == 6  # each is asked once, not in turn for ever
+    assert capsys.readouterr().out.count("client 2 is at node") == 1
+
+
+def test_where_nobody_who_is_there_is_selected_others_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MPFL has its participants for good: the run waits for them, and does not end because others alone are there."""
+    monkeypatch.setattr("fedquilt.drive.flower.post.LOOK", 0.0)
+    looks: list[int] = []
+
+    def prepare(grid: InMemory) -> None:
+        def there() -> list[int]:
+            worked = {n for n, kind, _ in grid.up if kind == "train"}
+            away = len(worked) == 2 and len(looks) < 20
+            looks.extend([1] * away)
+            return [n for n in grid.configs if not (away and n in worked)]
+
+        monkeypatch.setattr(grid, "get_node_ids", there)
+
+    whole = tiny("mpfl", rounds=3, eval_every=0)
+    asked = replace(whole, method={**whole.method, "fraction": 0.4})  # type: ignore[dict-item]
+    done, _ = played(asked, tmp_path / "r", prepare)
+    assert len(looks) == 20 and not done.stopped
+    assert [r["outcomes"] for r in done.history.rounds] == [{"accepted": 2}] * 3
+    assert len({tuple(r["asked"]) for r in done.history.rounds}) == 1
 
 
 def test_a_node_of_another_version_or_other_data_takes_no_part(

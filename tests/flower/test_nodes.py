@@ -100,7 +100,11 @@ def test_a_name_that_is_too_long_for_a_socket_is_refused(tmp_path: Path, monkeyp
 
 
 def test_frames_of_another_version_and_cut_lines_are_refused() -> None:
-    for wrong, why in ((b"FQL\x63" + bytes(12), "another version"), (letter.MAGIC + bytes(3), "cut after 7 of 16")):
+    for wrong, why in (
+        (b"FQL\x63" + bytes(12), "another version"),
+        (letter.MAGIC + bytes(3), "cut after 7 of 16"),
+        (letter.FRAME.pack(letter.MAGIC, 2, 0) + b"{{", "no JSON"),
+    ):
         here, there = socket.socketpair()
         with here, there:
             there.sendall(wrong)

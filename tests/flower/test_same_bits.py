@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,20 @@ def test_flowers_messages_give_the_simulators_bits(method: str, tmp_path: Path) 
     # what is metered is what Flower was given
     trained = [n for _, kind, n in grid.down if kind == "train"], [n for _, kind, n in grid.up if kind == "train"]
     assert tuple(map(sum, trained)) == tuple(sum(r[k] for r in far.history.rounds) for k in ("down", "up"))
+
+
+def test_who_is_not_selected_is_asked_for_scores_alone(tmp_path: Path) -> None:
+    whole = tiny("fedspu", eval_every=1)
+    asked = replace(whole, method={**whole.method, "fraction": 0.4})  # type: ignore[dict-item]
+    alone = run(asked, tmp_path / "sim")
+    config = config_of(asked, tmp_path / "flower")
+    grid = grid_of(asked, config)
+    far = serve(grid, config)
+    assert all_bits(far.params) == all_bits(alone.params)
+    assert sorted(map(str, far.history.scores)) == sorted(map(str, alone.history.scores))
+    kinds = Counter(kind for _, kind, _ in grid.down)
+    # six states are scored, the first five of them by the way where there is work
+    assert kinds == {"query": 5, "train": 5 * 2, "evaluate": 5 * 3 + 5}
 
 
 def by_client(records: list[Any]) -> list[Any]:

@@ -19,11 +19,12 @@ from ..score import everyone, told, wanted
 from ..site import Scores
 from ..wire import encode_order, order_size
 from .letter import Letter
-from .post import Came, Post, Sent, number
+from .post import Came, Post, Sent, number, numeric, one_line
 from .roster import Roster, Terms
 
 Ticket = tuple[int, int]  # of an order: its client and its round
 GRACE = 60.0  # seconds that scores may still take when a round has ended
+OURS = {"round", "model", "client", "tier", "split", "population"}  # what the server says in the record of a score
 
 
 class Nobody(RuntimeError):
@@ -58,6 +59,7 @@ class Deployed(Rounds):
         self.roster = Roster(self.post, self.terms, self.notice)
         self.begun: float | None = None  # when the run's clock was 0
         self.met = False  # have all been waited for once?
+        self.free: set[int] = set()  # who was there and free when a round was last planned
         self.flying: set[Ticket] = set()
         self.landed: dict[Ticket, Came] = {}
         self.due: tuple[State, tuple[str, ...], frozenset[int]] | None = None
@@ -79,7 +81,7 @@ class Deployed(Rounds):
         end = self.post.clock() + self.manner.patience
         while True:
             self._look()
-            free = self.roster.here().keys() & left
+            self.free = free = self.roster.here().keys() & left
             if len(free) >= need:
                 break
             if self.post.clock() > end:
@@ -94,6 +96,21 @@ class Deployed(Rounds):
         sizes = dict(self.fleet.sizes) if self.sizes is None else {**self.fleet.sizes, **self.sizes(state.round)}
         fleet = replace(self.fleet.without(self.unseen), sizes=sizes).drawn(state.round, self.key.at("fleet"))
         return replace(fleet, away=frozenset(set(fleet.devices) - free))
+
+    def wakes(self, state: State, clock: float) -> float:
+        """Of those who are there nobody was selected: when somebody else has come, if anybody may."""
+        left, end = set(self.left(state).devices), self.post.clock() + self.manner.patience
+        if left <= self.free:
+            return math.inf
+        while not (self.roster.here().keys() & left) - self.free:
+            if self.post.clock() > end:
+                raise Nobody(
+                    f"of those who were there nobody was selected, and nobody else came in {self.manner.patience:g} s; "
+                    "the run is kept, and goes on when it is submitted again"
+                )
+            self.post.rest()
+            self._look()
+        return self.time(clock)
 
     def _look(self) -> None:
         """Greet who is new, and take in what has come."""
@@ -171,7 +188,7 @@ class Deployed(Rounds):
         if self.manner.seconds == "measured":
             cost = replace(cost, seconds=came.seconds)
         inside = _inside(facts)
-        noted, reason = {"wall": came.seconds, "inside": inside}, str(facts.get("reason", ""))[:240]
+        noted, reason = {"wall": came.seconds, "inside": inside}, one_line(str(facts.get("reason", "")))
         return replace(flight, reply=reply, usage=usage, cost=cost, reason=reason, facts=noted)
 
     def round(self, now: Now) -> tuple[Now, Round]:
@@ -264,6 +281,6 @@ def _scores(said: Any, splits: Sequence[str]) -> Scores | None:
         if not isinstance(metrics, dict) or not 1 <= len(metrics) <= 64:
             return None
         for k, v in metrics.items():
-            if len(k) > 64 or isinstance(v, bool) or not isinstance(v, (int, float)):
+            if len(k) > 64 or k in OURS or not numeric(v):
                 return None
     return {s: dict(said[s]) for s in splits}

@@ -44,7 +44,10 @@ def receive(line: socket.socket) -> Letter:
         raise Broken(
             f"the other end of the socket speaks {magic!r}, this one {MAGIC!r}: another version of the library"
         )
-    said = json.loads(_read(line, facts))
+    try:
+        said = json.loads(_read(line, facts))
+    except ValueError as error:
+        raise Broken(f"the facts of a letter are no JSON: {error}") from error
     return Letter(said, bytes(_read(line, blob)))
 
 

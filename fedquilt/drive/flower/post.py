@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -94,21 +94,21 @@ class Post:
     def _came(self, sent: Sent, message: Message) -> Came:
         seconds = self.clock() - sent.at
         if message.has_error():
-            reason = _line(f"Flower's error {message.error.code}: {message.error.reason or 'no reason given'}")
+            reason = one_line(f"Flower's error {message.error.code}: {message.error.reason or 'no reason given'}")
             return Came(sent, None, reason, seconds)
         if message.metadata.src_node_id != sent.node:
             return Came(sent, None, f"node {message.metadata.src_node_id} answered for node {sent.node}", seconds)
         try:
             return Came(sent, letter(message), "", seconds)
         except Broken as error:
-            return Came(sent, None, _line(str(error)), seconds)
+            return Came(sent, None, one_line(str(error)), seconds)
 
     def rest(self) -> None:
         """Until the next look."""
         time.sleep(self.poll)
 
 
-def _line(text: str) -> str:
+def one_line(text: str) -> str:
     """One line that is not long: a stranger's words may be in it."""
     short = " ".join(text.split())
     return "".join(c if c.isprintable() else "?" for c in short[:240])
@@ -117,6 +117,11 @@ def _line(text: str) -> str:
 def number(facts: Mapping[str, Any], name: str, most: float = float("inf")) -> float:
     """A number at least 0 that a stranger says, or 0 if it says none."""
     value = facts.get(name, 0)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < most:
-        return 0.0
-    return value
+    return value if numeric(value) and 0 <= value < most else 0.0
+
+
+def numeric(value: object) -> TypeGuard[float]:
+    """Is it a number that fits into a float?  In JSON a number may have thousands of figures."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return isinstance(value, float) or abs(value) < 1 << 1000

@@ -29,7 +29,7 @@ def letter(message: Message) -> Letter:
             raise TypeError("records of other kinds")
         protocol, facts = head["protocol"], json.loads(str(head["facts"]))
         blob = bytes(packed["bytes"].data) if packed is not None else b""
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise Broken(f"the message holds no letter ({type(error).__name__}: {error})") from error
     if protocol != PROTOCOL or not isinstance(facts, dict):
         raise Broken(f"the message is of protocol {protocol!r}, and this version of the library speaks {PROTOCOL}")

@@ -11,7 +11,7 @@ from typing import Any
 from ... import __version__
 from ...fleet import Device
 from .letter import Letter
-from .post import Came, Post
+from .post import Came, Post, numeric, one_line
 
 SPLITS = ("train", "val", "test")
 
@@ -58,15 +58,27 @@ class Terms:
         counts = facts.get("counts")
         if not isinstance(counts, dict) or not all(_count(counts.get(s)) for s in SPLITS) or not counts["train"]:
             raise ValueError("it does not say how many samples it has")
-        known = {f.name for f in dataclasses.fields(Device)}
-        try:
-            device = Device(**{k: v for k, v in dict(facts["device"]).items() if k in known})
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"it does not say what device it is: {error}") from error
+        device = _device(facts.get("device"))
         if self.widths is not None and device.width not in self.widths:
             some = ", ".join(f"{w:g}" for w in sorted(self.widths))
             raise ValueError(f"it has width {device.width:g}, and this run has statistics of the widths {some} alone")
-        return Hello(client, device, {s: counts[s] for s in SPLITS}, str(facts["fingerprint"]), own)
+        return Hello(client, device, {s: counts[s] for s in SPLITS}, str(facts.get("fingerprint", "")), own)
+
+
+def _device(said: object) -> Device:
+    """The device that a stranger says it is: every figure a number, every word a short one."""
+    if not isinstance(said, dict):
+        raise ValueError(f"it does not say what device it is, but {said!r}")
+    given: dict[str, Any] = {}
+    for f in dataclasses.fields(Device):
+        value, usual = said.get(f.name, f.default), f.default
+        if isinstance(usual, float) and numeric(value):
+            given[f.name] = float(value)
+        elif not isinstance(usual, float) and type(value) is type(usual):
+            given[f.name] = one_line(value) if isinstance(value, str) else value
+        else:
+            raise ValueError(f"it does not say what device it is: its {f.name} is {value!r}")
+    return Device(**given)
 
 
 def _count(n: object) -> bool:
@@ -85,9 +97,10 @@ class Roster:
     tried: dict[int, float] = field(default_factory=dict)  # when a node may be asked again that did not answer
 
     def greet(self) -> None:
-        """Ask every node that is new who it is."""
-        now, busy = self.post.clock(), self.post.busy()
-        for node in self.post.nodes():
+        """Ask every node that is new who it is; who was refused may have been put right while it was away."""
+        now, busy, nodes = self.post.clock(), self.post.busy(), self.post.nodes()
+        self.refused = {n: why for n, why in self.refused.items() if n in nodes}
+        for node in nodes:
             if node in self.hellos or node in self.refused or node in busy or self.tried.get(node, -math.inf) > now:
                 continue
             asked = Letter({"kind": "hello", "version": __version__, "run": self.terms.run})
@@ -104,12 +117,19 @@ class Roster:
         try:
             hello = self.terms.read(came.answer.facts)
         except ValueError as error:
-            self.refused[node] = str(error)
-            self.notice(f"node {node} takes no part: {error}")
+            self._refuse(node, str(error))
             return None
         # a node that came back under another id: the newest hello is the client's
-        self.hellos = {n: h for n, h in self.hellos.items() if h.client != hello.client} | {node: hello}
+        for other in [n for n, h in self.hellos.items() if h.client == hello.client]:
+            del self.hellos[other]
+            if other != node:
+                self._refuse(other, f"client {hello.client} is at node {node} now")
+        self.hellos[node] = hello
         return hello
+
+    def _refuse(self, node: int, why: str) -> None:
+        self.refused[node] = one_line(why)
+        self.notice(f"node {node} takes no part: {self.refused[node]}")
 
     def here(self) -> dict[int, int]:
         """The node of each client that is there and free."""

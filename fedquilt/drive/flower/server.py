@@ -12,6 +12,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from ...conduct import conduct
+from ...deploy.app import refuse
 from ...history import Result
 from ...prepare import Prepared
 from ...run import Run
@@ -22,9 +23,6 @@ from .post import Post
 from .roster import Terms
 
 app = ServerApp()
-
-# What only a simulation can say: on devices it is as it is.
-SIMULATED: Mapping[str, Any] = {"availability": "always", "dropout": 0.0, "stragglers": "none", "unseen": 0.0}
 
 
 @app.main()
@@ -43,17 +41,6 @@ def serve(grid: Grid, config: Mapping[str, Any], watch: Callable[[Mapping[str, A
         raise BadSetting("the Flower app's configuration says with `out` which folder keeps the run", "out")
     out = Path(str(config["out"])).expanduser()
     return conduct(run, out, watch or tell, resume=True, world=partial(deployed, grid=grid, manner=manner))
-
-
-def refuse(run: Run) -> None:
-    """A run of what happens by itself on devices is refused."""
-    for name, plain in SIMULATED.items():
-        if getattr(run, name) != plain:
-            raise BadSetting(
-                f"{name} is simulated, and on real devices it comes by itself: leave it out (it is {plain!r}, "
-                f"not {getattr(run, name)!r})",
-                name,
-            )
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from .letter import Broken, Letter, receive, send
 from .node import Node
 
 IDLE = 900.0  # seconds without a letter after which a worker ends; the next message starts another
+LINE = 300.0  # seconds that whoever asks may take to send a letter, or to take the answer
 LOOK = 0.5  # seconds between two looks whether the node lives
 
 
@@ -46,7 +47,7 @@ def main(place: Path, pid: int, born: float) -> None:
                 place.unlink(missing_ok=True)
                 return
             with line, suppress(Broken, OSError):  # who asked has gone: the next one asks again
-                line.settimeout(None)
+                line.settimeout(LINE)
                 asked = receive(line)
                 try:
                     node = node or Node.of(about)
