@@ -218,10 +218,12 @@ def _counted(words: Any) -> dict[str, int]:
 def _told(flight: Flight, verdict: Reply | Rejection | str, round: int) -> Record:
     """The record of one client's work."""
     outcome, reason, metrics, weight = "accepted", "", {}, None
+    noted = dict(flight.facts)
     if isinstance(verdict, Reply):
         metrics, weight = dict(verdict.metrics), verdict.weight
     elif isinstance(verdict, Rejection):
         outcome, reason = str(verdict.code), verdict.reason
+        noted["digest"] = verdict.digest
     else:
         outcome, reason = verdict, flight.reason
     return {
@@ -239,7 +241,7 @@ def _told(flight: Flight, verdict: Reply | Rejection | str, round: int) -> Recor
         "joules": flight.cost.joules,
         "weight": weight,
         "metrics": metrics,
-        **flight.facts,
+        **noted,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -59,12 +60,29 @@ def test_of_more_than_are_needed_the_slowest_are_not_waited_for(seconds: dict[in
 
 def broken(clients: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """The replies of these clients are damaged."""
+    monkeypatch.setattr(driver, "encode_reply", lambda reply, order: sent_by(clients, reply, order))
 
-    def spoilt(reply: Reply, order: Order) -> bytes:
-        data = encode_reply(reply, order)
-        return data[:-1] + bytes([data[-1] ^ 1]) if order.client in clients else data
 
-    monkeypatch.setattr(driver, "encode_reply", spoilt)
+def sent_by(broken: set[int], reply: Reply, order: Order) -> bytes:
+    """The bytes of a reply; of some clients, with a hash that is wrong."""
+    data = encode_reply(reply, order)
+    return data[:-1] + bytes([data[-1] ^ 1]) if order.client in broken else data
+
+
+def test_what_is_rejected_is_recorded_and_costs_that_client_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: dict[int, bytes] = {}
+
+    def seen(reply: Reply, order: Order) -> bytes:
+        return sent.setdefault(order.client, sent_by({2}, reply, order))
+
+    monkeypatch.setattr(driver, "encode_reply", seen)
+    _, (told,) = play(simulator(Sync(1.0)), 1)
+    assert told.record["merged"] == [0, 1, 3, 4]
+    for c in told.clients:
+        rejected = c["client"] == 2
+        assert c["outcome"] == ("bad_hash" if rejected else "accepted") and bool(c["reason"]) == rejected
+        assert c.get("digest") == (sha256(sent[2]).hexdigest() if rejected else None)
+        assert c["up"] == len(sent[c["client"]]) and c["flops"] > 0, "what it cost is counted"
 
 
 def test_another_stands_in_for_a_reply_that_is_rejected(
