@@ -98,7 +98,7 @@ def _one_of(data: Dataset, label: int) -> None:
 
 @dataclass(frozen=True)
 class Labels(Drift):
-    r"""Label shift: each client's classes are thinned by weights drawn from :math:`\mathrm{Dir}(\alpha)`.
+    """Label shift: each client's classes are thinned by weights drawn from Dir(alpha).
 
     The heaviest class is kept whole, the others in proportion, on each side alike.
     """

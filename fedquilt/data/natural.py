@@ -36,11 +36,12 @@ def natural(groups: Tensor, n: int, key: Key, least: int = 10) -> list[Tensor]:
 
 
 def groups(groups: Tensor, n: int, key: Key, alpha: float = 0.5, least: int = 10) -> list[Tensor]:
-    r"""Natural owners in groups, each whole with one client, whose sizes go by :math:`\mathrm{Dir}(\alpha 1_n)`.
+    r"""Natural owners in groups, each whole with one client, whose sizes go by a draw from Dir(alpha).
 
-    FLrce's clients are groups of writers or speakers.  An owner, the one with the most samples
-    first, goes to the client that lacks most of its share; then who has fewer than ``least`` gets
-    the smallest that is enough of who has most, and gives nothing back.
+    That is :math:`\mathrm{Dir}(\alpha 1_n)`: FLrce's clients are groups of writers or speakers.  An
+    owner, the one with the most samples first, goes to the client that lacks most of its share; then
+    who has fewer than ``least`` gets the smallest that is enough of who has most, and gives nothing
+    back.
     """
     if not (math.isfinite(alpha) and alpha > 0):
         raise ValueError(f"alpha of a partition by groups is a number above 0, not {alpha:g}")

@@ -34,13 +34,14 @@ def iid(labels: Tensor, n: int, key: Key) -> list[Tensor]:
 
 
 def dirichlet(labels: Tensor, n: int, key: Key, alpha: float = 0.3, least: int = 10) -> list[Tensor]:
-    r"""Skewed by class: each class is shared out by its own draw :math:`q_c \sim \mathrm{Dir}(\alpha 1_n)`.
+    r"""Skewed by class: each class is shared out by its own draw from Dir(alpha).
 
-    Small ``alpha`` gives clients of few classes and unequal sizes (Hsu et al. 2019, arXiv:1909.06335,
-    in the form by class of Yurochkin et al., ICML 2019).  Nobody has fewer than ``least`` samples,
-    whatever is drawn: while somebody has, the client with the most gives one of its samples, picked
-    at random, to the one with the fewest.  (Drawing again until all have enough, as is customary,
-    may never end where ``alpha`` is small and clients are many.)
+    For class c that is :math:`q_c \sim \mathrm{Dir}(\alpha 1_n)`.  Small ``alpha`` gives clients of few
+    classes and unequal sizes (Hsu et al. 2019, arXiv:1909.06335, in the form by class of Yurochkin et
+    al., ICML 2019).  Nobody has fewer than ``least`` samples, whatever is drawn: while somebody has,
+    the client with the most gives one of its samples, picked at random, to the one with the fewest.
+    (Drawing again until all have enough, as is customary, may never end where ``alpha`` is small and
+    clients are many.)
     """
     _positive(alpha, "alpha of a Dirichlet partition")
     _least(least)
@@ -83,9 +84,9 @@ def pathological(labels: Tensor, n: int, key: Key, classes: int = 2) -> list[Ten
 
 
 def quantity(labels: Tensor, n: int, key: Key, alpha: float = 0.5, least: int = 10) -> list[Tensor]:
-    r"""Skewed by size alone: sizes are a draw :math:`\mathrm{Dir}(\alpha 1_n)`, samples are dealt at random.
+    r"""Skewed by size alone: sizes are a draw from Dir(alpha), samples are dealt at random.
 
-    Nobody has fewer than ``least``, by the rule of the Dirichlet partition.
+    That is :math:`\mathrm{Dir}(\alpha 1_n)`.  Nobody has fewer than ``least``, by the rule of the Dirichlet partition.
     """
     _positive(alpha, "alpha of a quantity partition")
     _least(least)
