@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -55,6 +56,62 @@ def spread(values: Iterable[float], scale: float = 100.0, digits: int = 1) -> st
     """A mean and, of several, the standard deviation over seeds."""
     v = [scale * x for x in values]
     return f"{fmean(v):.{digits}f} ± {stdev(v):.{digits}f}" if len(v) > 1 else f"{fmean(v):.{digits}f}"
+
+
+RULE = 2.0  # of how many standard deviations, over seeds, a difference is taken for one
+
+
+def told(a: str, x: Sequence[float], b: str, y: Sequence[float], scale: float = 100.0, unit: str = "points") -> str:
+    """What the figures of two say, seed by seed: which is better, or that they are not to be told apart."""
+    d = [scale * (i - j) for i, j in zip(x, y, strict=True)]
+    mean = fmean(d)
+    if len(d) < 2:
+        return f"{a} against {b}: {mean:+.1f} {unit} over one seed, too few for a verdict."
+    around = stdev(d)
+    if abs(mean) <= RULE * around or not mean:
+        return f"{a} and {b} are not to be told apart ({mean:+.1f} ± {around:.1f} {unit} over {len(d)} seeds)."
+    word = "better" if mean > 0 else "worse"
+    return f"{a} is {word} than {b} by {abs(mean):.1f} ± {around:.1f} {unit} over {len(d)} seeds."
+
+
+def verdicts(lines: Iterable[str]) -> str:
+    """Sentences as a list in Markdown, under its word."""
+    return "\n".join(("Verdict:", "", *(f"- {line}" for line in lines)))
+
+
+# ---- what a run had come to when it had cost so much
+def reached(result: Any, cost: str, budget: float) -> tuple[float, bool]:
+    """The accuracy when so much had been spent, on the straight line between scorings; and whether the run lasted."""
+    spent, total = [0.0], 0.0
+    for r in result.history.rounds:
+        total += r[cost]
+        spent.append(total)
+    points = [(spent[n], accuracy(result, round=n)) for n in result.history.scored()]
+    for (before, low), (after, high) in pairwise(points):
+        if budget < after:
+            share = max(0.0, budget - before) / (after - before)
+            return low + share * (high - low), True
+    return points[-1][1], budget <= points[-1][0] * (1 + 1e-9)
+
+
+def spent(result: Any, cost: str) -> float:
+    """What the whole run has cost."""
+    return float(sum(r[cost] for r in result.history.rounds))
+
+
+def curves(runs: Mapping[str, Sequence[Any]], cost: str, scale: float, unit: str) -> str:
+    """Accuracy against a cost: at the least that one of the runs has cost, and at shares and multiples of it."""
+    least = min(spent(x, cost) for found in runs.values() for x in found)
+    budgets = [least * 2.0**i for i in range(-2, 3)]
+    rows = []
+    for name, found in runs.items():
+        row = []
+        for b in budgets:
+            each = [reached(x, cost, b) for x in found]
+            text = spread(a for a, _ in each)
+            row.append(text if all(lasted for _, lasted in each) else f"({text})")
+        rows.append([name, *row])
+    return table(["test accuracy %", *(f"at {scale * b:.3g} {unit}" for b in budgets)], rows)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
