@@ -71,6 +71,17 @@ def test_who_is_not_selected_is_asked_for_scores_alone(tmp_path: Path) -> None:
     assert kinds == {"query": 5, "train": 5 * 2, "evaluate": 5 * 3 + 5}
 
 
+def test_who_uses_another_part_than_it_trains_scores_that(tmp_path: Path) -> None:
+    """A client of fedmp trains the strongest units, and uses the whole model."""
+    asked = tiny("fedmp", eval_every=1, rounds=3)
+    alone = run(asked, tmp_path / "sim")
+    config = config_of(asked, tmp_path / "flower")
+    far = serve(grid_of(asked, config), config)
+    assert all_bits(far.params) == all_bits(alone.params)
+    assert by_client(far.history.clients) == by_client(alone.history.clients)
+    assert sorted(map(str, far.history.scores)) == sorted(map(str, alone.history.scores))
+
+
 def by_client(records: list[Any]) -> list[Any]:
     """The records, less what only a real clock says, in an order of their own."""
     less = [{k: v for k, v in r.items() if k not in ("wall", "inside")} for r in records]

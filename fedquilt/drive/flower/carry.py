@@ -146,9 +146,13 @@ class Deployed(Rounds):
                 self._miss(order)
                 continue
             facts: dict[str, Any] = {"kind": "work"}
+            blob = encode_order(order)
             if self.due is not None and order.round == self.due[0].round:
                 facts["splits"] = list(self.due[1])
-            letters.append((here.pop(order.client), _ticket(order), Letter(facts, encode_order(order))))
+                [use] = wanted(self, self.due[0], [order.client])
+                if use.cover != order.cover:  # what it trains is not what it would use: both travel
+                    facts["use"], blob = len(blob), blob + encode_order(use)
+            letters.append((here.pop(order.client), _ticket(order), Letter(facts, blob)))
         for failed in [*self.post.push(letters), *self._ask_scores({o.client for o in new})]:
             self._take(failed)
         flights = [f for f in out if f not in lost]

@@ -59,14 +59,15 @@ class Node:
         kind = asked.facts.get("kind")
         if kind == "hello":
             return Letter(self.hello())
-        order = self._order(asked.blob)
+        end = int(asked.facts.get("use", len(asked.blob)))
+        order = self._order(asked.blob[:end])
         here = self._here(order.run)
         splits = list(asked.facts.get("splits", ()))
         seconds: dict[str, float] = {}
         facts: dict[str, Any] = {}
         if splits:
             began = time.perf_counter()
-            facts["scores"] = self._scores(here, order, splits)
+            facts["scores"] = self._scores(here, self._order(asked.blob[end:]) if asked.blob[end:] else order, splits)
             seconds["score"] = time.perf_counter() - began
         reply = b""
         if kind == "work":
