@@ -83,7 +83,8 @@ class Related(Part):
             return note
         names = speaks(dict(state.params), self.statistics)
         fresh = self._fresh(state, replies, names)
-        last = (note["last"] if note else {}) | {r.client: fresh["last"][r.client] for r in replies}
+        old = {j: said | {"moved": self._stored(said["moved"])} for j, said in note["last"].items()} if note else {}
+        last = old | {r.client: fresh["last"][r.client] for r in replies}
         bases = (note["bases"] if note else {}) | fresh["bases"]
         used = {said["base"] for said in last.values()}
         kept = {"last": last, "bases": {k: self._stored(v) for k, v in bases.items() if k in used}}

@@ -90,8 +90,8 @@ class Conflict(Part):
     The degree counts in exploit rounds (those of a :class:`~fedquilt.parts.relation.Related` of the same
     ``explore`` and ``warmup``), or, with ``explore`` 0, in every round but the first.  ``psi`` is half
     of the cohort unless it is given.  ``touching``: a cosine of 0 is a conflict too.  With ``record_only``
-    the round in which the run would have ended is noted and the run goes on; from the degrees that are
-    noted with it :func:`stopped_at` tells the same of any other threshold.
+    the round in which the run would have ended is noted and the run goes on; the record of a round then tells the same
+    of every other threshold (:func:`thresholds`).
     """
 
     psi: float | None = None
@@ -135,8 +135,12 @@ class Conflict(Part):
         return f"each of the {clients} chosen clients was in conflict with {degree:g} of the others on average"
 
     def tell(self, note: Any) -> Mapping[str, Json]:
-        """The last degree of conflict, and of which round it is."""
-        return {"conflict": note["degrees"][-1][1], "of round": note["degrees"][-1][0]} if note["degrees"] else {}
+        """The last degree of conflict, and of which round it is; where each threshold would have ended the run."""
+        if not note["degrees"]:
+            return {}
+        round, degree, _ = note["degrees"][-1]
+        ends: dict[str, Json] = {"ends": [*thresholds(note["degrees"])]} if self.record_only else {}
+        return {"conflict": degree, "of round": round, **ends}
 
     def retired(self, note: Any) -> frozenset[int]:
         """Nobody."""
@@ -151,6 +155,17 @@ def stopped_at(degrees: Sequence[Sequence[float]], psi: float | None) -> int | N
     """After which round a threshold (None: half of the cohort) would have ended a run of these degrees."""
     over = (int(round) for round, degree, clients in degrees if degree >= (clients / 2 if psi is None else psi))
     return next(over, None)
+
+
+def thresholds(degrees: Sequence[Sequence[float]]) -> list[Json]:
+    """Of all thresholds: ``[psi, round]`` is the round that ends it for one up to psi, above the psi before."""
+    out: list[Json] = []
+    most = 0.0
+    for round, degree, _ in degrees:
+        if degree > most:
+            most = degree
+            out.append([degree, int(round)])
+    return out
 
 
 STOPS: Mapping[str, Callable[..., Never | Plateau | Conflict]] = {

@@ -23,7 +23,7 @@ from fedquilt.models import build
 from fedquilt.parts.likeness import sketched
 from fedquilt.parts.relation import Related, exploits, importances
 from fedquilt.parts.schedule import Sync
-from fedquilt.parts.stop import Conflict, stopped_at
+from fedquilt.parts.stop import Conflict, stopped_at, thresholds
 from fedquilt.store import flatten, restore
 from fedquilt.types import Grant, Order, Reply, State
 
@@ -241,6 +241,16 @@ def test_one_recorded_run_tells_where_every_threshold_would_have_stopped() -> No
     assert run(12, explore=0.0, psi=math.inf).state.stopped is None
 
 
+def test_the_record_tells_where_each_threshold_would_have_stopped() -> None:
+    degrees = [[2, 0.0, 3], [4, 1.0, 3], [5, 0.5, 3], [7, 1.0, 3], [9, 2.0, 3]]
+    assert thresholds(degrees) == [[1.0, 4], [2.0, 9]]
+    for psi in (0.1, 1.0, 1.1, 2.0, 2.1):
+        assert stopped_at(degrees, psi) == next((r for most, r in thresholds(degrees) if psi <= most), None)
+    note = {"degrees": degrees, "reached": 9}
+    assert Conflict(record_only=True).tell(note) == {"conflict": 2.0, "of round": 9, "ends": [[1.0, 4], [2.0, 9]]}
+    assert Conflict().tell(note) == {"conflict": 2.0, "of round": 9}
+
+
 def test_it_goes_on_with_its_map() -> None:
     method = replace(small(METHODS["flrce"], explore=0.5, psi=math.inf), schedule=Sync(clients=2))
     whole = play(world(method, "cnn"), 6)[0]
@@ -271,6 +281,10 @@ def test_vectors_in_files_give_the_same_bits(tmp_path: Any) -> None:
     moved = next(iter(disk.state.notes["select"]["last"].values()))["moved"]
     assert str(moved.untyped_storage().filename).startswith(str(tmp_path))
     assert not list(tmp_path.iterdir()), "the files end with the tensors"
+    again = restore(*flatten(dict(ram.state.notes["select"])))  # as a run that goes on has it
+    w = torch.zeros_like(moved)
+    note = Related(spill=str(tmp_path)).learn(again, State(9, {"w": w}), [said(0, 9, w, moved.tolist())], FLEET)
+    assert all(v["moved"].untyped_storage().filename for v in note["last"].values())
 
 
 def test_a_sketch_errs_as_little_as_it_says() -> None:
