@@ -32,6 +32,9 @@ def widen(
     What reads a unit's output divides its weights between the unit and its copies, in random shares, so that
     the copies learn different things.  With ``shared=False`` the copies are not read yet: the first units
     are then, to the bit, the net that there was.  A tensor's second axis is taken to be what reads.
+
+    What is not a layer of tensors is not seen: a net of one's own that sums over units by itself (a dot
+    product), or reads a weight transposed, says something else when it is widened.
     """
     wider = resized(model, units, key.at("model"))
     out, sizes = dict(params), dict(model.groups)
@@ -47,7 +50,7 @@ def widen(
                 if a is not None and a.group == group:
                     copyable(owner, a, n, m)
                     part = part.index_select(d, a.entries(source, length))
-                    if reads(owner, d):
+                    if reads(owner, d, out[k]):
                         part = divided(part, d, a, source, n, key.at(k, d, start) if shared else None)
                 wide.append(part)
             out[k] = torch.cat(wide, d)
@@ -63,11 +66,13 @@ def copyable(owner: nn.Module, a: Axis, n: int, m: int) -> None:
         raise ValueError(f"a layer norm sees all units of {a.group}: only a multiple of {n} keeps its mean, not {m}")
 
 
-def reads(owner: nn.Module, d: int) -> bool:
-    """Does a tensor of this layer, along this axis, hold weights on what comes in?"""
+def reads(owner: nn.Module, d: int, t: Tensor) -> bool:
+    """Does this tensor of a layer, along this axis, hold weights on what comes in?"""
     if isinstance(owner, nn.modules.conv._ConvTransposeNd):
-        return d == 0
-    return d == 1 and not isinstance(owner, nn.Embedding)
+        return t.dim() > 1 and d == 0 and owner.groups == 1  # a group reads its own channels alone
+    known = isinstance(owner, (nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase))
+    scales = len(t) == 1 and not known  # such as a number for each channel, of shape (1, C, 1, 1)
+    return d == 1 and not scales and not isinstance(owner, nn.Embedding)
 
 
 def divided(t: Tensor, d: int, a: Axis, source: Tensor, n: int, key: Key | None) -> Tensor:

@@ -257,7 +257,9 @@ def reshape(net: nn.Module, shapes: Shapes) -> None:
         if not changed:
             continue
         if not hasattr(layer, "reset_parameters"):
-            raise ValueError(f"{prefix} ({type(layer).__name__}) has no reset_parameters() to draw other sizes with")
+            raise ValueError(
+                f"{prefix or 'the net'} ({type(layer).__name__}) has no reset_parameters() to draw other sizes with"
+            )
         for k in changed:
             new = own[k].detach().new_empty(wanted[k])
             kept = nn.Parameter(new, own[k].requires_grad) if isinstance(own[k], nn.Parameter) else new
