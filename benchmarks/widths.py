@@ -19,6 +19,7 @@ import torch
 from fedquilt.cover import take
 from fedquilt.drive.wire import order_size, reply_size
 from fedquilt.engine import Setup
+from fedquilt.engine.trim import blocks, trimmed
 from fedquilt.fit import Fit
 from fedquilt.fleet import Device, Fleet
 from fedquilt.key import Key
@@ -95,7 +96,7 @@ def step_time(model: Model, width: float, frozen: bool = False) -> float:
     f = fit_of(model, width, frozen)
     run = Training.of(f, y, lambda t: t.contiguous(memory_format=laid) if t.dim() == 4 else t)
     x, took = x.contiguous(memory_format=laid), []
-    with training(model.net, f.key):
+    with training(model.net, f.key), trimmed(blocks(f), run.moving):
         for _ in range(STEPS + 1):
             began = time.perf_counter()
             run.step(x, y)

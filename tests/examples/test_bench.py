@@ -93,3 +93,27 @@ def test_who_computes_something_else_is_told(
             bench.main(words)
     [line] = [line for line in page.read_text().splitlines() if line.startswith("| tuned loop")]
     assert said in line
+
+
+def test_where_a_rounds_time_goes_is_written(bench: ModuleType, tmp_path: Path) -> None:
+    performance, page = import_module("performance"), tmp_path / "performance.md"
+    page.write_text((ROOT / "docs" / "performance.md").read_text())
+    performance.main(["--tiny", "--rounds", "1", "--page", str(page), "--only", "round"])
+    rows = {r[1].strip(): r[2:-1] for r in (line.split("|") for line in page.read_text().splitlines()) if len(r) > 6}
+    parts = {k: [float(v) for v in r] for k, r in rows.items() if k in dict.fromkeys(p for p, *_ in performance.PLACES)}
+    assert all(v > 0 for r in parts.values() for v in r), "each place was seen at work"
+    for column, whole in enumerate(rows["**all**"]):
+        assert sum(r[column] for r in parts.values()) == pytest.approx(float(whole.strip(" *")), abs=0.06)
+
+
+def test_goals_are_read_from_what_was_measured(bench: ModuleType, tmp_path: Path) -> None:
+    performance = import_module("performance")
+    lines = [*told("fedquilt:fedavg:0"), *told("fedquilt:fedavg:2", seconds=1.0), *told("flower", seconds=4.0)]
+    (tmp_path / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows = import_module("speed.result").Row.all(tmp_path)
+    assert performance.times(rows, "flower", "fedquilt:fedavg:2") == pytest.approx(
+        (2 + 0.4) / (2 + 0.1)
+    )  # a tenth of a score
+    assert performance.times(rows, "fedquilt:fedavg:0", "fedquilt:fedavg:2") == 1.0
+    assert performance.word(False, performance.times(rows, "pfl", "fedquilt:fedavg:2")) == "not measured"
+    assert performance.word(True) == "reached" and "missed" in performance.word(False)
