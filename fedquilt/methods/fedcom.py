@@ -38,6 +38,7 @@ def fedcom(
     plainly (FLrce's code cuts the statistics too, and drops changes that equal the least one kept).
 
     :sent: The whole model; what comes back is encoded
+    :kept: nothing; what the code lost, with ``feedback``
     """
     chosen = codec_of(codec or ("topk:0.6" if variant == "seed" else "uniform:8"))
     remember = (variant == "paper" and not chosen.unbiased) if feedback is None else feedback

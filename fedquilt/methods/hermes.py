@@ -42,7 +42,7 @@ def hermes(
     each coordinate is averaged over those who hold it.
 
     :family: personal sub-models
-    :sent: The units that the clients of the last round have in common
+    :sent: The units that the clients of the last round have in common; those that the client has come back
     :kept: its own sub-model
     """
     train = Train(SGD(lr, momentum, decay=decay), epochs, batch)

@@ -44,7 +44,7 @@ def prunefl(
     carries); ``fedlps``, FedLPS's (half of the weights, chosen in the first stage alone, plain mean).
 
     :family: one global model
-    :sent: The weights that are not pruned
+    :sent: The weights that are not pruned; where the mask is chosen anew, squared gradients of all come back too
     :kept: its squared gradients, until they are asked for
     """
     train = Train(SGD(lr, momentum, decay=decay), epochs, batch)

@@ -27,6 +27,8 @@ def scaffold(
 
     K is the number of steps that were done.  Without momentum, of which the variates would know
     nothing.  N is the number of clients that may be selected.
+
+    :sent: The whole model and the server's control variate; the change of the client's comes back too
     """
     local = Controlled(Train(SGD(lr, decay=decay), epochs, batch))
     return Method("scaffold", local=local, merge=Scaffold(server_lr, weight), schedule=Sync(fraction))

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from fedquilt.cli import main
 from fedquilt.cli.cards import TABLES, cards, entries
+from fedquilt.cli.flags import COMMON
 from fedquilt.methods import METHODS
+from fedquilt.schema import settings
 
 from ..world import play, small, world
 
@@ -67,8 +70,28 @@ def test_a_method_keeps_what_its_card_says(name: str) -> None:
     sim = world(small(METHODS[name]), "cnn-group", clients=2, widths=(0.5, 1.0), samples=12)
     now, _ = play(sim, 1)
     kept = [sim.site.memories.load(i, v) for i, v in now.state.versions.items()]
-    assert any(kept) == (cards("methods")[name].facts["kept"] != "nothing")
+    assert any(kept) == (not cards("methods")[name].facts["kept"].startswith("nothing"))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_travels_beside_the_model_stands_on_the_card(name: str) -> None:
+    """Control variates, squared gradients, masks: who sends such things does not say that it sends the model alone."""
+    soon = {"every": 1} if "every" in settings(METHODS[name]) else {}
+    sim = world(small(METHODS[name], **soon), "cnn-group", clients=2, widths=(0.5, 1.0), samples=12)
+    orders = sim.method.plan(sim.begin().state, sim.fleet, sim.model, sim.key)
+    beside = any(o.extra or o.grant.extras or "codec" in o.scalars for o in orders)
+    assert not beside or " come back" in (said := cards("methods")[name].facts["sent"]) or " comes back" in said
 
 
 def test_a_tuple_of_builders_is_a_table_by_their_names() -> None:
     assert list(entries("methods", "_BUILDERS")) == list(METHODS)
+
+
+def test_the_help_says_what_settings_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "fedspu", "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for words in ("Settings of fedspu", "fedquilt show fedspu", "the share of the clients that a round asks"):
+        assert words in told
+    assert main(["run", "--help"]) == 0
+    assert "KEYWORD" not in capsys.readouterr().out
+    assert set(COMMON) <= {s.name for card in cards("methods").values() for s in card.settings}
