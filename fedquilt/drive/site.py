@@ -129,6 +129,13 @@ class Global(Part):
         return Served(client.model, fitted.params, "post-hoc")
 
 
+def trainer(local: object) -> object:
+    """The plain training inside a local: it has an ``optim``, a ``batch``, and ``epochs`` or ``steps``."""
+    while not hasattr(local, "optim") and hasattr(local, "train"):
+        local = local.train
+    return local
+
+
 @dataclass(frozen=True)
 class Adapted(Part):
     """Serves what ``local`` would, after as long a training on the client's own data as a round's work is."""
@@ -146,11 +153,11 @@ class Adapted(Part):
     def serve(self, order: Order, client: Client) -> Serving:
         """The client's model, trained on with the method's own settings."""
         served: Served = yield from self.local.serve(order, client)
-        said: object = self.local
-        while not hasattr(said, "optim") and hasattr(said, "train"):  # a local around a plain training
-            said = said.train
+        said = trainer(self.local)
         optim, epochs = getattr(said, "optim", SGD()), getattr(said, "epochs", 1)
         length = {"epochs": epochs} if isinstance(epochs, int) else epochs.settings(client)
+        if hasattr(said, "steps"):
+            length = {"steps": said.steps}
         tuned = yield Fit(
             served.model,
             client.task,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..cover import Cover, Params, put, take
-from ..fit import Fitted, Gradient, Gradients
+from ..fit import SGD, Fitted, Gradient, Gradients
 from ..model import Model
 from ..types import Client, Grant, Order, Part, Served, Serving, Work
 from .local import answer, measured, received, remember, section
@@ -45,6 +45,11 @@ class Meta(Part):
     hessian: Literal["none", "free", "exact"] = "none"
     delta: float = 1e-3
     serving: int = 1
+
+    @property
+    def optim(self) -> SGD:
+        """Of plain steps, with which a model is adapted to a client who never trains."""
+        return SGD(self.beta)
 
     def grant(self, cover: Cover, model: Model) -> Grant:
         """What was sent."""
@@ -101,6 +106,11 @@ class Moreau(Part):
     steps: int = 20
     inner: int = 5
     batch: int = 32
+
+    @property
+    def optim(self) -> SGD:
+        """Of plain steps, with which a model is adapted to a client who never trains."""
+        return SGD(self.lr)
 
     def grant(self, cover: Cover, model: Model) -> Grant:
         """What was sent."""

@@ -51,6 +51,12 @@ class Phases(Part):
     head: Train = Train()
     body: Train = Train()
 
+    @property
+    def train(self) -> Train:
+        """As long a training of all at once, for a model that is adapted to a client who never trains."""
+        epochs = [t.epochs if isinstance(t.epochs, int) else t.epochs.most for t in (self.head, self.body)]
+        return replace(self.body, epochs=sum(epochs))
+
     def grant(self, cover: Cover, model: Model) -> Grant:
         """What was sent."""
         return Grant(cover)

@@ -13,7 +13,10 @@ import fedquilt
 from fedquilt.cli import main
 from fedquilt.conduct import conduct
 from fedquilt.drive.score import score
+from fedquilt.drive.site import trainer
+from fedquilt.fit import SGD
 from fedquilt.meter import Usage
+from fedquilt.methods import METHODS
 from fedquilt.prepare import prepare
 from fedquilt.run import Run
 
@@ -86,10 +89,28 @@ def test_unseen_clients_never_train_and_are_scored_before_and_after_adapting() -
     assert said["unseen"]["after"] > said["unseen"]["before"], "ten classes, of which each of them has a few"
 
 
-@pytest.mark.parametrize("method", ["scaffold", "ditto", "fedcom"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_says_how_a_model_is_adapted(method: str) -> None:
+    said = trainer(METHODS[method]().local)
+    assert isinstance(said.optim, SGD) and said.batch  # type: ignore[attr-defined]
+    assert hasattr(said, "epochs") != hasattr(said, "steps")
+
+
+INSIDE = {  # methods whose training is inside another local, or none: it has settings of its own
+    "scaffold": {"epochs": 1},
+    "ditto": {"epochs": 1},
+    "fedcom": {"epochs": 1},
+    "fedrep": {"head_epochs": 1},
+    "perfedavg": {"steps": 2},
+    "pfedme": {"steps": 10},
+}
+
+
+@pytest.mark.parametrize("method", INSIDE)
 def test_adapting_goes_by_the_settings_of_a_training_inside_another_local(method: str) -> None:
     def far(lr: float) -> float:
-        done = fedquilt.run(replace(RUN, unseen=0.3, rounds=1, method={"name": method, "epochs": 1, "lr": lr}))
+        settings = {"name": method, "lr": lr, **INSIDE[method]}
+        done = fedquilt.run(replace(RUN, unseen=0.3, rounds=1, method=settings))
         said = done.figures()["scores"]["test"]["unseen"]
         return abs(float(said["after"] - said["before"]))
 
