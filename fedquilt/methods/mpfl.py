@@ -65,7 +65,7 @@ def mpfl(
     what it takes more than half of them.  ``distil=false`` leaves out all teaching between nets.
 
     :family: personal sub-models
-    :sent: The units that the client has found personal (which these are comes back too); all, if it is new or its net larger
+    :sent: The units that the client has found personal (which they are comes back); all, if it is new or its net larger
     :kept: its other units; a larger or smaller net of its own
     """
     if len(shares) != 3:
