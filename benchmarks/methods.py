@@ -14,6 +14,7 @@ import argparse
 import json
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -21,7 +22,7 @@ from typing import Any
 
 import pages
 
-import fedquilt
+from fedquilt.history import Result
 from fedquilt.key import Key
 from fedquilt.methods import METHODS
 from fedquilt.prepare import dealt
@@ -41,12 +42,15 @@ def main(words: Sequence[str] | None = None) -> None:
     names = args.methods or [m for m in METHODS if m != "local"]
     for name in [n for n in names if n not in METHODS]:
         raise SystemExit(f"no method is called {name!r}; there are: {', '.join(METHODS)}")
-    told: dict[str, dict[str, Line]] = {}
-    for data in args.data.split(","):
-        beside = {label: measured(label, data, args) for label in ("local", TUNED)}
-        for name in names:
-            told.setdefault(name, {})[data] = measured(name, data, args, beside)
-            page(args.pages, name, told[name])
+    sets, told = args.data.split(","), {name: {} for name in names}
+    with ProcessPoolExecutor(args.jobs) as pool:
+        first = {(d, label): pool.submit(measured, label, d, args) for d in sets for label in ("local", TUNED)}
+        beside = {d: {label: f.result() for (e, label), f in first.items() if e == d} for d in sets}
+        lines = {pool.submit(measured, name, d, args, beside[d]): (name, d) for name in names for d in sets}
+        for line in as_completed(lines):
+            name, data = lines[line]
+            told[name][data] = line.result()
+            page(args.pages, name, {d: told[name][d] for d in sets if d in told[name]})
     hours = sum(json.loads(p.read_text()) for p in Path(args.out).glob("*/core_seconds.json")) / 3600
     print(f"{hours:.2f} core-hours for all runs in {args.out}")
     summary(args.pages, told, hours)
@@ -60,6 +64,7 @@ def flags() -> argparse.ArgumentParser:
     parser.add_argument("--search-rounds", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=300, help="at most; the budget ends most runs earlier")
     parser.add_argument("--clients", type=int, default=100)
+    parser.add_argument("--jobs", type=int, default=1, help="methods at once, each on one core")
     parser.add_argument("--seeds", type=int, default=0, help="instead of three on femnist and one on cifar10")
     parser.add_argument("--margin", type=float, default=5.0, help="points above the majority class for a line to count")
     parser.add_argument("--out", default="runs/methods", help="where runs are kept; one that is there is not repeated")
@@ -68,7 +73,7 @@ def flags() -> argparse.ArgumentParser:
 
 
 # ---- runs
-def timed(run: Run, out: str, name: str) -> tuple[fedquilt.history.Result, float]:
+def timed(run: Run, out: str, name: str) -> tuple[Result, float]:
     """The run's result, and its core-seconds, those before an interruption included."""
     folder = Path(out) / f"{name}-{slug(run)}"
     ledger = folder / "core_seconds.json"
@@ -78,7 +83,7 @@ def timed(run: Run, out: str, name: str) -> tuple[fedquilt.history.Result, float
     def watch(record: Mapping[str, Any]) -> None:
         files.replace(ledger, json.dumps(spent + time.process_time() - began).encode())
 
-    result = fedquilt.run(run, folder, watch, resume=True)
+    result = pages.done(run, folder, watch)
     seconds = json.loads(ledger.read_text())
     print(f"{name:36s} {result.rounds:4d} rounds  {seconds:8.1f} core-seconds", flush=True)
     return result, seconds

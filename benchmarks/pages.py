@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -11,8 +12,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 import fedquilt
+from fedquilt.history import KINDS, History, Result
 from fedquilt.method import Method
-from fedquilt.run import Run, slug
+from fedquilt.run import Run, record_of, slug
 
 RATES = (0.02, 0.05, 0.1)
 BEGIN, END = "<!-- measured: {} -->", "<!-- end of {} -->"
@@ -28,10 +30,21 @@ def flags(doc: str | None, page: str) -> argparse.ArgumentParser:
     return parser
 
 
-def kept(run: Run, out: str | Path, name: str) -> fedquilt.history.Result:
+def done(run: Run, folder: Path, watch: Callable[[Mapping[str, Any]], None] | None = None) -> Result:
     """The run's result: from its folder, or after the rounds that are missing there."""
+    end = folder / "result.json"
+    if not end.exists():
+        return fedquilt.run(run, folder, watch, resume=True)
+    figures = json.loads(end.read_text())
+    lines = {k: (folder / f"{k}.jsonl").read_text().splitlines() for k in KINDS}
+    history = History(**{k: [json.loads(line) for line in each] for k, each in lines.items()})
+    return Result(record_of(folder), {}, figures["rounds"], figures["stopped"], history, folder)
+
+
+def kept(run: Run, out: str | Path, name: str) -> Result:
+    """The same, told in a line."""
     began = time.perf_counter()
-    result = fedquilt.run(run, Path(out) / f"{name}-{slug(run)}", resume=True)
+    result = done(run, Path(out) / f"{name}-{slug(run)}")
     print(f"{name:40s} {result.rounds:4d} rounds  {time.perf_counter() - began:7.1f} s", flush=True)
     return result
 
