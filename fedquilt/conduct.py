@@ -16,7 +16,7 @@ from .drive.pool import Pool
 from .drive.rounds import Now, Rounds, packed, unpacked
 from .history import HELD, KINDS, History, Result
 from .prepare import ENGINES, Prepared, Processes, prepare
-from .record import describe, same
+from .record import describe, resumed, same
 from .run import Run, Watch, record_of
 from .schema import BadSetting, chosen
 from .store import InRam, Journal, OnDisk, RunFolder
@@ -57,7 +57,8 @@ def conduct(run: Run, out: Path | None, watch: Watch | None, resume: bool, world
         begun = (out / "run.json").exists()
         if begun and not resume:
             raise BadSetting(f"{out} holds a run already: resume it, choose another folder, or remove it")
-        notices = same(record_of(out), record, out) if begun else []
+        notices = same(old := record_of(out), record, out) if begun else []
+        record = resumed(old, record) if begun else record
         folder.write("run.json", json.dumps(record, indent=2))
         if not (out / HELD).exists():
             folder.write(HELD, "".join(json.dumps(row) + "\n" for row in held(prepared.data)))

@@ -17,6 +17,8 @@ from . import __version__
 from .prepare import FREE, Prepared
 from .schema import BadSetting
 
+MADE_WITH = ("versions", "machine", "engine")  # what may change bits, and may change when a run goes on
+
 
 def describe(prepared: Prepared) -> dict[str, Any]:
     """What run.json says: enough to know what was done, and to do it again."""
@@ -74,8 +76,16 @@ def same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> list[s
         differ = [k for k in new["run"] if k not in FREE and old["run"].get(k) != new["run"][k]] or ["the data"]
         raise BadSetting(f"{folder} holds another run: {', '.join(differ)} differ from what is asked for")
     notices = []
-    for part in ("versions", "machine", "engine"):
+    for part in MADE_WITH:
         for k, v in new[part].items():
             if old[part].get(k) != v:
                 notices.append(f"{part}: {k} was {old[part].get(k)} and is {v}: bits may differ from here on")
     return notices
+
+
+def resumed(old: Mapping[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The record of a run that goes on; ``before`` tells with what else its earlier rounds were made."""
+    before = list(old.get("before", []))
+    if any(old[part] != new[part] for part in MADE_WITH):
+        before.append({part: old[part] for part in MADE_WITH} | {"commit": old.get("commit")})
+    return new | {"before": before} if before else new

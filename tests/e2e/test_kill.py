@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from fedquilt.run import Run, resume, run
 
@@ -73,6 +77,28 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
     again = resume(tmp_path / "r", seen.append)
     assert not [s for s in seen if "notice" not in s]  # type: ignore[operator]
     assert contents(tmp_path / "r") == before and all_bits(again.params) == all_bits(first.params)
+
+
+def test_a_run_that_goes_on_under_other_versions_says_so_then_and_afterwards(tmp_path: Path) -> None:
+    """And ``run.json`` keeps what its earlier rounds were made with."""
+    short = replace(RUN, rounds=1, eval_every=0)
+    run(short, tmp_path / "r")
+    said = json.loads((tmp_path / "r" / "run.json").read_text())
+    (tmp_path / "r" / "run.json").write_text(json.dumps(said | {"versions": said["versions"] | {"torch": "2.0.0"}}))
+    seen: list[Any] = []
+    run(replace(short, rounds=2), tmp_path / "r", seen.append, resume=True)
+    notices = [s["notice"] for s in seen if "notice" in s]
+    assert notices == [f"versions: torch was 2.0.0 and is {torch.__version__}: bits may differ from here on"]
+    said = json.loads((tmp_path / "r" / "run.json").read_text())
+    assert [b["versions"]["torch"] for b in said["before"]] == ["2.0.0"]
+    run(
+        replace(short, rounds=3), tmp_path / "r", seen.append, resume=True
+    )  # as it is now: nothing to say, nothing lost
+    again = json.loads((tmp_path / "r" / "run.json").read_text())
+    assert again["before"] == said["before"] and [s["notice"] for s in seen if "notice" in s] == notices
+    run(replace(short, rounds=4, engine="processes:workers=1"), tmp_path / "r", resume=True)
+    again = json.loads((tmp_path / "r" / "run.json").read_text())
+    assert [b["engine"]["engine"] for b in again["before"]] == ["serial", "serial"]
 
 
 def test_a_folder_and_ram_give_the_same_run(tmp_path: Path) -> None:
