@@ -38,9 +38,6 @@ class Sync(Part):
         if self.clients is not None:
             _positive("clients", self.clients)
         _positive("over", self.over)
-        for name in ("fraction", "quorum_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is a share, at most 1, not {getattr(self, name)}")
 
     def _cohort(self, fleet: int) -> int:
         return min(fleet, self.clients or max(1, math.floor(self.fraction * fleet + 1e-9)))
