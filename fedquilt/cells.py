@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import stats
 from .history import COSTS, whose
+from .run import settings_of
 from .stats import Values, holm, interval, paired, worst_decile
 from .study import is_finetuned
 
@@ -23,10 +24,11 @@ SPLIT = "test"
 
 @dataclass(frozen=True)
 class Done:
-    """A finished run: its figures, and each client's scores after the last round."""
+    """A finished run: its figures, each client's scores after the last round, and how its data were shared out."""
 
     figures: Mapping[str, Any]
     clients: Mapping[int, Mapping[str, Any]]
+    partition: str
 
     @staticmethod
     def read(place: Path) -> Done:
@@ -35,7 +37,7 @@ class Done:
         lines = (json.loads(line) for line in (place / "scores.jsonl").read_text().splitlines())
         last = [r for r in lines if r["round"] == figures["rounds"] and r["model"] == "served" and r["split"] == SPLIT]
         last = [r for r in last if "population" not in r]
-        return Done(figures, {r["client"]: r for r in last})
+        return Done(figures, {r["client"]: r for r in last}, str(settings_of(place)["partition"]))
 
 
 Runs = Mapping[str, Mapping[int, Done]]  # by label and seed
@@ -60,6 +62,7 @@ def cell(methods: Mapping[str, Mapping[str, Any]], data: str, partition: str, ru
     return {
         "data": data,
         "partition": partition,
+        "shared": each[0].partition if each else partition,  # what `auto` came to
         "metric": metric,
         "split": SPLIT,
         "whose": whose({d.figures["rounds"] for d in each}, max(len(d.clients) for d in each)) if each else {},

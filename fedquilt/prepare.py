@@ -114,8 +114,12 @@ def dealt(run: Run) -> Shards:
     partition = _asked("partition", parse_partition, sharing(run, data))
     shares, drift = _asked("split", shard.parse, run.split), _asked("drift", parse_drift, run.drift)
     key = Key(run.seed).at("data")
-    shards: Shards = _asked("clients", deal, data, run.clients, partition, key, shares, drift, run.unseen)
-    return shards
+    try:
+        return deal(data, run.clients, partition, key, shares, drift, run.unseen)
+    except ValueError as error:  # objections begin with what they are about
+        about = str(error).split(maxsplit=1)[0].rstrip(",") if str(error) else ""
+        mine = about == data.name or about in getattr(partition, "keywords", ()) or "goes by class" in str(error)
+        raise BadSetting(str(error), "partition" if mine else "clients") from error
 
 
 def sharing(run: Run, data: Dataset) -> str:

@@ -33,8 +33,8 @@ class Run:
     """The settings of a run.
 
     :param method: a name, a mapping of a name and settings (``{"name": "fedspu", "lr": 0.01}``), or a method
-    :param data: the name of a data set, or a data set
-    :param model: a name with settings (``cnn:conv=16,32``), ``my.module:net``, or a model; ``auto``: as the data say
+    :param data: a name (``fedquilt list data``) with settings, such as ``csv:mine.csv``; from Python also a data set
+    :param model: a name with settings (``cnn:conv=16,32``) or ``my.module:net``; ``auto``: as the data say
     :param clients: how many clients the data are shared out among
     :param partition: who gets which samples: ``auto`` (what suits the data), ``dirichlet:0.1``, ``natural``, ...
     :param split: train/validation/test of each client in per cent; in 70/0/30 the test part doubles as validation
@@ -46,10 +46,10 @@ class Run:
     :param stragglers: who takes longer than its device says: ``random:SHARE:FACTOR``, ``fixed:SHARE:FACTOR``
     :param rounds: how many rounds
     :param seed: of all randomness
-    :param engine: who does the work
-    :param schedule: how many clients work at once and when the server stops waiting; empty: the method's own
-    :param stop: when the run ends before its last round; empty: the method's own
-    :param norm: the policy of normalisation statistics; empty: the method's own
+    :param engine: who does the work (``fedquilt list engines``): ``serial``, ``processes:4``
+    :param schedule: when a round ends (``fedquilt list schedules``): ``deadline:60``, ...; empty: the method's own
+    :param stop: what ends the run before its last round: ``plateau``, ...; empty: the method's own
+    :param norm: whose the statistics of normalisation layers are (``fedquilt list norms``); empty: the method's own
     :param eval_every: every client's model is scored after so many rounds (0: only at the end)
     :param bound: the longest update that the guard lets pass
     :param data_dir: the folder that holds data sets; empty: the one that FEDQUILT_DATA names

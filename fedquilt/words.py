@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+SMALL = ("m", "µ", "n")
+DIVISIBLE = ("J", "s")  # half a byte there is not
 
 
 def amount(value: float, unit: str) -> str:
-    """Three digits and a decimal prefix: ``117 kB``, ``1.1 GFLOP``."""
+    """Three digits and a decimal prefix: ``117 kB``, ``1.1 GFLOP``, ``31.4 mJ``."""
+    if unit in DIVISIBLE and 0 < abs(value) < 0.95:
+        for prefix in SMALL:
+            value *= 1000
+            if abs(value) >= 0.95 or prefix == SMALL[-1]:
+                return amount(value, prefix + unit)
     for prefix in PREFIXES:
         if abs(value) < 999.5 or prefix == PREFIXES[-1]:
             break
@@ -18,7 +25,9 @@ def amount(value: float, unit: str) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A time in the two units that matter: ``4.4 s``, ``12 min 5 s``, ``3 h 20 min``, ``2 d 4 h``."""
+    """A time in the two units that matter: ``31 ms``, ``4.4 s``, ``12 min 5 s``, ``3 h 20 min``, ``2 d 4 h``."""
+    if seconds < 0.95:
+        return amount(seconds, "s")
     if seconds < 60:
         return f"{seconds:.1f} s"
     whole = round(seconds)

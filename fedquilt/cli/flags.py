@@ -20,6 +20,20 @@ from .cards import Setting, cards
 ALONE = {"--plot": "partition.svg"}  # flags that may stand without a value, and what they then mean
 TRUTHS = ("true", "false", "yes", "no", "on", "off", "1", "0")
 RUN = Group("The run", sort_key=2)
+COMMON = {  # what settings are that mean the same in every method
+    "fraction": "the share of the clients that a round asks",
+    "lr": "the learning rate of local training",
+    "momentum": "of local training",
+    "decay": "the learning rate is multiplied by this every round",
+    "epochs": "passes of a client over its data in a round",
+    "batch": "samples in a step",
+    "server_lr": "the learning rate of the server's step",
+    "weight": "what a client weighs in the mean",
+    "finetune": "epochs that each client trains on its own before its model is used",
+    "variant": "the paper's algorithm, or what papers that compare with it take it for",
+    "masked": "a client's loss sees the classes alone that it holds",
+    "head": "the tensors that stay at home, by patterns such as head.*; empty: the model's head",
+}
 
 
 def words_of_run() -> dict[str, str]:
@@ -67,8 +81,9 @@ def flags(methods: Sequence[str], less: Iterable[str] = ()) -> list[inspect.Para
     left = set(less)
     texts = words_of_run()
     mine = [flag(s, RUN, texts.get(s.name, "")) for s in run_settings(left)]
-    group = Group(f"Settings of {', '.join(methods)}", sort_key=1)
-    theirs = [flag(s, group) for s in method_settings(methods).values() if s.name not in left]
+    more = "What they mean: " + ", ".join(f"`fedquilt show {m}`" for m in methods)
+    group = Group(f"Settings of {', '.join(methods)}", help=more, sort_key=1)
+    theirs = [flag(s, group, COMMON.get(s.name, "")) for s in method_settings(methods).values() if s.name not in left]
     return [*mine, *(p for p in theirs if p.name not in {q.name for q in mine})]
 
 
@@ -76,7 +91,8 @@ def taking(command: Callable[..., Any], more: Sequence[inspect.Parameter], anyth
     """The command, its ``**said`` spelt out as these flags (and still there, if it takes anything)."""
     own = inspect.signature(command, eval_str=True)
     plain = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    rest = [p for p in own.parameters.values() if p.kind is p.VAR_KEYWORD and anything]
+    hidden = Annotated[Any, Parameter(show=False)]  # a method's settings, where no method is named
+    rest = [p.replace(annotation=hidden) for p in own.parameters.values() if p.kind is p.VAR_KEYWORD and anything]
 
     def made(*args: Any, **given: Any) -> Any:
         return command(*args, **{k: v for k, v in given.items() if v is not None or k in own.parameters})

@@ -30,9 +30,6 @@ def commands() -> str:
         page = made[name].generate_docs(output_format="markdown")
         page = re.sub(r"\A# .*\n", f"## fedquilt {name}\n", page)
         page = re.sub(r"```console\n.*?(?= \[)", f"```text\nfedquilt {name}", page)
-        page = re.sub(
-            r"\*\*Parameters\*\*:\n\n\* `--\[KEYWORD\].*\n\n?", "", page
-        )  # a method's settings, as said above
         said.append(re.sub(r"(?m)^\* ", "- ", page).strip())
     return "\n\n".join(said) + "\n\n" + names()
 

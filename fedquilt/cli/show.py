@@ -12,6 +12,7 @@ from rich.text import Text
 from ..run import record_of
 from ..schema import BadSetting, nearest
 from .cards import TABLES, Card, cards, find
+from .flags import COMMON
 from .tables import console, print_json, print_run, table
 from .weights import sizes
 
@@ -90,12 +91,12 @@ def _show_card(card: Card) -> None:
     out.print(Text(card.doc or card.summary))
     if card.settings:
         made = table("settings")
-        for column in ("name", "type", "default"):
+        for column in ("name", "type", "default", ""):
             made.add_column(column)
         for s in card.settings:
-            made.add_row(
-                Text(s.name, "bold"), Text(s.type), Text(s.default if s.default is not None else "needs a value")
-            )
+            default = s.default if s.default is not None else "needs a value"
+            what = COMMON.get(s.name, "") if card.kind == "methods" else ""
+            made.add_row(Text(s.name, "bold"), Text(s.type), Text(default), Text(what))
         out.print(made)
     for text in _live(card).values():
         out.print(Text(text))

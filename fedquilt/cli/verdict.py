@@ -28,7 +28,9 @@ def print_comparison(record: Mapping[str, Any]) -> None:
 
 def _figures(cell: Mapping[str, Any]) -> Any:
     seeds = count(max((len(r["seeds"]) for r in cell["rows"]), default=0), "seed")
-    made = table(f"{cell['data']}, {cell['partition']}: {cell['metric']} on {SPLITS[cell['split']]}, {seeds}")
+    made = table(
+        f"{cell['data']}, {cell.get('shared', cell['partition'])}: {cell['metric']} on {SPLITS[cell['split']]}, {seeds}"
+    )
     made.add_column("method", no_wrap=True)
     for name in ("mean [95 %]", "spread", "worst tenth", "best on val.", "down", "up", "compute", "time"):
         made.add_column(name, justify="right", no_wrap=True)

@@ -54,6 +54,8 @@ class How:
 
     def __post_init__(self) -> None:
         checked(self.track)
+        if self.jobs is not None and self.jobs < 1:
+            raise BadSetting(f"--jobs is at least 1, not {self.jobs}", "jobs")
 
     @property
     def silent(self) -> bool:

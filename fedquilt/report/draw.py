@@ -82,8 +82,9 @@ class Sketch:
 
 
 def style(series: int) -> tuple[str, Sequence[float], str]:
-    """A series' colour, dash and marker."""
-    return COLOURS[series % len(COLOURS)], DASHES[series % len(DASHES)], SHAPES[series % len(SHAPES)]
+    """A series' colour, dash and marker; colours that come again have another marker, since dots have no dash."""
+    again, colour = divmod(series, len(COLOURS))
+    return COLOURS[colour], DASHES[series % len(DASHES)], SHAPES[(series + 4 * again) % len(SHAPES)]
 
 
 def draw(chart: Chart, names: Sequence[str]) -> Sketch:

@@ -95,7 +95,8 @@ def _nav(parts: Parts) -> str:
             items.append(f'<a class="of" href="#s{i}">{escape(s.section.title)}</a>')
         items += [f'<a href="#s{i}-{f.name}">{escape(f.title)}</a>' for f in figures]
     items.append('<a href="#settings">Settings</a>')
-    return f'<nav aria-label="Figures">{"".join(items)}</nav>'
+    short = ' class="short"' if len(parts) == 1 else ""
+    return f'<nav{short} aria-label="Figures">{"".join(items)}</nav>'
 
 
 def _section(i: int, s: Sums, figures: Sequence[Figure], book: Book) -> str:
@@ -151,7 +152,7 @@ def _figure(name: str, f: Figure) -> str:
     note = f" {escape(f.caption.note)}" if f.caption.note else ""
     return (
         f'<figure id="{name}"><h3>{escape(f.title)}</h3>'
-        f'<div class="bars">{bars}<button type="button" class="save" data-name="{name}">Save SVG</button></div>'
+        f'<button type="button" class="save" data-name="{name}">Save SVG</button><div class="bars">{bars}</div>'
         f"{''.join(plots)}<figcaption>{caption}{note}</figcaption>{_table(name, f.table)}</figure>"
     )
 

@@ -184,7 +184,7 @@ def _comparison(folder: Path) -> Book:
             runs.setdefault(r["label"], {})[r["seed"]] = told
         if runs:
             missing = len(here) - sum(t.finished for _, t in begun)
-            sections.append(Section(f"{data}, {partition}", runs, cells.get((data, partition)), missing))
+            sections.append(Section(_about(begun[0][1]), runs, cells.get((data, partition)), missing))
     if not sections:
         raise BadSetting(f"no run of the comparison in {folder} has begun; go on with: fedquilt resume {folder}")
     return Book("Comparison", sections, notices=tuple(record.get("notices", ())))

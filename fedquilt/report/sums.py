@@ -110,7 +110,7 @@ class Sums:
             for seed, t in by_seed.items():
                 if t in self.counted and "test" in t.at[max(t.at)]:
                     figures = t.history.figures(max(t.at), None)
-                    runs.setdefault(label, {})[seed] = Done(figures, t.clients("test"))
+                    runs.setdefault(label, {})[seed] = Done(figures, t.clients("test"), str(t.settings["partition"]))
         methods = {label: next(iter(self.section.runs[label].values())).method for label in runs}
         first = self.section.all[0]
         return cell(methods, first.data, str(first.settings["partition"]), runs) if runs else None

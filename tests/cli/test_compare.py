@@ -40,7 +40,7 @@ def test_a_comparison_is_a_grid_with_local_and_finetuned_fedavg_beside(call: Cal
     record = said.json
     assert record == {"folder": "c", **json.loads(Path("c/comparison.json").read_text())}
     assert record["finished"] and len(record["runs"]) == 3 * 2 * 2 == len(results(Path("c")))
-    assert [c["partition"] for c in record["cells"]] == ["iid", "dirichlet:0.5"]
+    assert [(c["partition"], c["shared"]) for c in record["cells"]] == [(p, p) for p in ("iid", "dirichlet:0.5")]
     for cell in record["cells"]:
         assert [r["label"] for r in cell["rows"]] == ["local", "fedavg finetune=1", "fedspu"]
         assert cell["local"] == "local" and cell["finetuned"] == "fedavg finetune=1"
@@ -61,7 +61,15 @@ def test_all_methods_of_a_comparison_meet_the_same_data_and_cohorts(call: Call) 
 
 def test_the_table_says_how_much_better_for_how_many_and_whose_figures_they_are(call: Call) -> None:
     said = call("compare", "fedspu", *TINY)
-    for words in ("less local", "less fedavg finetune=1", "better for", "worst tenth", "all 5 clients", "Wilcoxon"):
+    for words in (
+        "less local",
+        "less fedavg finetune=1",
+        "better for",
+        "worst tenth",
+        "all 5 clients",
+        "Wilcoxon",
+        "digits, dirichlet:0.3:",
+    ):
         assert words in said.out
     folder = said.out.split("kept in ")[1].split()[0]
     assert folder.startswith("runs/compare-")

@@ -104,6 +104,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on_and_says_how(call: Call, monkeypatch: 
         ("run fedspu --data digit", "no data set is called 'digit'; did you mean 'digits'"),
         ("run fedspu --partition dirichle:1", "no partition is called 'dirichle'; did you mean 'dirichlet"),
         ("run fedspu --stop platau", "no stop is called 'platau'; did you mean 'plateau'"),
+        ("compare fedspu --jobs 0", "--jobs is at least 1, not 0"),
         ("run fedspu --batch 0", "batch is at least 1, not 0"),
         ("run fedspu --epochs 0", "epochs is at least 1, not 0"),
         ("run fedavg --finetune -1", "finetune is at least 0, not -1"),

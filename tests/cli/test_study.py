@@ -137,6 +137,8 @@ def test_unequal_budgets_are_told() -> None:
         (FULL.replace("rounds = 2", "rounds = -2"), "line 7 (rounds)", "rounds is at least 0"),
         (FULL.replace('0.5,1"', '0.5,2"'), "line 8 (fleet)", "a width is a share"),
         (FULL.replace("dirichlet:0.3", "dirichlet:x"), "line 4 (partition)", "alpha is a number"),
+        (FULL.replace("dirichlet:0.3", "dirichlet:-1"), "line 4 (partition)", "a number above 0"),
+        (FULL.replace("dirichlet:0.3", "natural"), "line 4 (partition)", "there are no groups"),
         (FULL.replace("plateau:lam=0.5", "plateau:lam=2"), "line 10 (stop)", "lam is a share between 0 and 1"),
         (FULL.replace("sync:quorum", "sync:quorun"), "line 11 (schedule)", "did you mean 'quorum_share'"),
         (FULL.replace("mlp:hidden", "lstm:hidden"), "line 9 (model)", "does not take the samples of digits"),

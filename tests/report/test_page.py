@@ -115,6 +115,7 @@ def test_the_page_fits_a_phone_turns_dark_and_prints_without_its_buttons(opened:
     assert opened.js(ink) != light
     opened.tell("Emulation.setEmulatedMedia", media="print", features=[])
     assert opened.js("getComputedStyle(document.querySelector('nav')).display") == "none"
-    assert opened.js("getComputedStyle(document.querySelector('.bars')).display") == "none"
+    for button in (".bars", ".save"):
+        assert opened.js(f"getComputedStyle(document.querySelector('{button}')).display") == "none"
     opened.tell("Emulation.setEmulatedMedia", media="", features=[])
     assert opened.complaints == []
