@@ -45,7 +45,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("file", "study"),
     ("cells",),
     ("compare", "tune"),
-    ("report", "log", "deploy", "drive.flower"),
+    ("report",),
+    ("log", "deploy", "drive.flower"),
     ("cli", "__main__"),
 )
 METHOD_BLIND = ("engine", "drive", "meter", "guard", "store", "parts", "data", "models", "fleet")
@@ -106,6 +107,16 @@ def test_arrows_point_one_way(path: Path) -> None:
         assert layer(other) <= layer(mine), f"{mine} imports {other}, which stands above it"
         if mine.split(".")[0] in METHOD_BLIND:
             assert other.split(".")[0] != "methods", f"{mine} must not know a method"
+
+
+def test_the_page_of_the_architecture_lists_the_same_floors() -> None:
+    text = (ROOT.parent / "docs" / "architecture.md").read_text()
+    _, _, after = text.partition("## The floors of the house")
+    block = re.search(r"(?:^    .*\n)+", after, re.MULTILINE)
+    assert block
+    names = [re.split(r"\s{2,}", line.strip())[0] for line in block[0].splitlines()]
+    floors = tuple(tuple(floor.split(", ")) for floor in "\n".join(names).replace(",\n", ", ").split("\n"))
+    assert floors == tuple(tuple(m for m in floor if m != "__main__") for floor in LAYERS)
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
