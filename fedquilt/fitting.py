@@ -15,13 +15,14 @@ from .method import Method
 from .model import Model
 from .models import build
 from .parts.local import Length
+from .parts.reconfigure import Reconfigure, times_of
 from .parts.schedule import Windows
 
 Ask = Callable[[Model], Demand]
 
 
 def fitted(method: Method, model: Model, fleet: Fleet, data: Dataset, key: Key) -> tuple[Method, Model]:
-    """The method with a local and a schedule that know the fleet, and the server's net; most stay as they were.
+    """The method with a local, merge and schedule that know the fleet, and the server's net; most stay as they were.
 
     The fleet is that of the first round, by its profiles: what a device turns out to do is not known yet.
     Another net than the run's is drawn from ``key``.
@@ -31,11 +32,15 @@ def fitted(method: Method, model: Model, fleet: Fleet, data: Dataset, key: Key) 
     batch, optim = getattr(train, "batch", 32), getattr(train, "optim", None)
     ask: Ask = cache(partial(demand, task=data.task, x=x, y=y, batch=batch, optim=optim))
     chosen = getattr(method.select, "among", None)
-    local, other = method.local.fitted(model, fleet.only(chosen(fleet)) if chosen else fleet, ask)
+    able = fleet.only(chosen(fleet)) if chosen else fleet
+    local, other = method.local.fitted(model, able, ask)
     model = model if other is model else build(other.spec, key)
     method = replace(method, local=local)
+    if isinstance(method.merge, Reconfigure) and method.merge.timed:
+        times = times_of(model, fleet, x, epochs_of(train))
+        method = replace(method, merge=replace(method.merge, times=times))
     if isinstance(method.schedule, Windows) and not method.schedule.seconds:
-        seconds = getattr(local, "seconds", 0.0) or slowest(fleet, ask(model), epochs_of(train))
+        seconds = slowest(able, ask(model), epochs_of(train))
         method = replace(method, schedule=replace(method.schedule, seconds=seconds))
     return method, model
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ from ..fit import Fit, Fitted
 from ..fleet import Device, Fleet
 from ..key import Key
 from ..model import Model
-from ..term import Watch
+from ..step import mode
+from ..term import Watch, call
 from ..types import Brief, Client, Grant, Order, Part, Reply, Served, Serving, State, Work
 from . import masks
 from .local import Train, answer, measured, remember, section, sewn
@@ -117,11 +118,12 @@ class AtOne(Part):
 class Reconfigure(Part):
     r"""The mean by coordinates, under a mask that is chosen anew every so many rounds.
 
-    .. math:: \max_M \Gamma(M) = \sum_{j \in M} G_j / (c + |M|)
+    .. math:: \max_M \Gamma(M) = \frac{\sum_{j \in M} G_j}{c + \sum_{j \in M} t_j}
 
-    G are the squared gradients that clients have told.  Of each layer, all but the ``rate`` smallest weights in use
-    stay; the others and what is pruned compete: the greatest G come back while they raise Gamma, and while no
-    more than ``density`` of all that may be pruned is in use.  Coordinates come back at zero.
+    G are the squared gradients that clients have told, t the ``times`` of a weight of each tensor (none: all the
+    same).  Of each layer, all but the ``rate`` smallest weights in use stay; the others and what is pruned compete: the
+    greatest G / t come back while they raise Gamma, and while no more than ``density`` of all that may be pruned is
+    in use.  Coordinates come back at zero.  c is ``constant`` times the time of all weights.
     """
 
     every: int = 50
@@ -133,6 +135,8 @@ class Reconfigure(Part):
     constant: float = 0.5
     static: bool = False
     weight: Weight = "samples"
+    timed: bool = False
+    times: tuple[tuple[str, float], ...] = ()
 
     def due(self, round: int) -> bool:
         """Is the mask chosen after this round?"""
@@ -167,7 +171,9 @@ class Reconfigure(Part):
         if int(kept.sum()) > most:
             order = torch.where(kept, size, -1.0).sort(descending=True, stable=True).indices
             kept = torch.zeros_like(kept).index_fill(0, order[:most], True)
-        kept = greedy(kept, g, self.constant * len(g), most)
+        times = dict(self.times)
+        t = torch.cat([torch.full((params[k].numel(),), times.get(k, 1.0), dtype=torch.float64) for k in names])
+        kept = greedy(kept, g, t, self.constant * float(t.sum()), most)
         parts = kept.split([params[k].numel() for k in names])
         return {k: part.view(params[k].shape) for k, part in zip(names, parts, strict=True)}
 
@@ -186,15 +192,45 @@ def _strongest(params: Tensor, in_use: Tensor, rate: float) -> Tensor:
     return torch.zeros(params.numel(), dtype=torch.bool).index_fill(0, order, True)
 
 
-def greedy(kept: Tensor, gain: Tensor, constant: float, most: int) -> Tensor:
-    """``kept`` and, by their gain, those others that raise gain over (constant + size); at most ``most``."""
-    others = torch.where(kept, -1.0, gain).sort(descending=True, stable=True)
+def greedy(kept: Tensor, gain: Tensor, times: Tensor, constant: float, most: int) -> Tensor:
+    """``kept`` and, by their gain over their time, those others that raise gain over (constant + time)."""
     room = min(int((~kept).sum()), most - int(kept.sum()))
-    first, gains = others.indices[:room], others.values[:room]
-    total = float(gain[kept].sum()) + torch.cat([gains.new_zeros(1), gains.cumsum(0)])[:-1]
-    size = constant + int(kept.sum()) + torch.arange(room)
-    raises = gains * size > total  # the same as gain > total / size; once one does not, no later one does
+    first = torch.where(kept, -1.0, gain / times).sort(descending=True, stable=True).indices[:room]
+    none = gain.new_zeros(1)
+    total = float(gain[kept].sum()) + torch.cat([none, gain[first].cumsum(0)])[:-1]
+    spent = constant + float(times[kept].sum()) + torch.cat([none, times[first].cumsum(0)])[:-1]
+    raises = gain[first] * spent > total * times[first]  # once one does not, no later one does
     return kept.index_fill(0, first[: int(raises.int().cumprod(0).sum())], True)
+
+
+def times_of(model: Model, fleet: Fleet, x: Tensor, epochs: int) -> tuple[tuple[str, float], ...]:
+    """The seconds of a round that one weight of each tensor takes, on average over a fleet's devices.
+
+    A weight is used once at each place where its layer says something, and a training takes three times what the
+    output does; it is received and sent as four bytes.  ``x`` are some samples, as the net takes them.
+    """
+    said: dict[str, Tensor] = {}
+
+    def keep(name: str) -> Callable[[object, object, Any], None]:
+        return lambda layer, args, out: said.__setitem__(name, out[0] if isinstance(out, tuple) else out)
+
+    owners = {k: k.rpartition(".")[0] for k in prunable(model)}
+    hooks = [model.net.get_submodule(m).register_forward_hook(keep(m)) for m in sorted({*owners.values()})]
+    try:
+        with torch.no_grad(), mode(model.net, train=False):
+            call(model.net, {k: v.clone() for k, v in model.params().items()}, x[:1])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    pairs = [(d, fleet.sizes.get(i, 1)) for i, d in fleet.devices.items()]
+    work = sum(epochs * n / d.flops for d, n in pairs) / len(pairs)
+    way = sum(4 / d.down + 4 / d.up for d, _ in pairs) / len(pairs)
+
+    def places(name: str) -> float:
+        out = said.get(owners[name])
+        return 1.0 if out is None else out.numel() / out.shape[1 if len(model.shapes[name]) > 2 else -1]
+
+    return tuple((k, 3 * 2 * places(k) * work + way) for k in owners)
 
 
 WATCHES: Mapping[str, type[Watch]] = {w.__name__: w for w in (Powers,)}

@@ -10,15 +10,20 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from fedquilt.cover import Cover, put, take
 from fedquilt.fit import SGD, Fit
+from fedquilt.fitting import fitted
+from fedquilt.fleet import Device, Fleet
+from fedquilt.methods import METHODS
 from fedquilt.model import Model
 from fedquilt.parts.local import Train
-from fedquilt.parts.reconfigure import Pruned, Reconfigure, greedy, prunable
+from fedquilt.parts.reconfigure import Pruned, Reconfigure, greedy, prunable, times_of
 from fedquilt.types import Reply
 
 from ..engine.tiny import HEAVY, KEY, client, drive, engine, order, samples, task, tiny, weights
+from ..world import FAMILIES, small, world
 
 # ---- its invariants
 SLOW = SGD()
@@ -113,14 +118,17 @@ def test_greedy_is_the_best_of_all_choices(seed: int) -> None:
     """Against every set that holds what is kept, of at most as many as allowed."""
     g = torch.rand(9, generator=KEY.at(seed).torch()).double()
     kept = torch.rand(9, generator=KEY.at("kept", seed).torch()) < 0.3
-    for constant, most in ((0.5, 9), (5.0, 9), (5.0, int(kept.sum()) + 2), (50.0, 9)):
-        mine = greedy(kept, g, constant, most)
-        value = g[mine].sum() / (constant + mine.sum())
+    one = torch.ones(9).double()
+    some = 0.1 + torch.rand(9, generator=KEY.at("times", seed).torch()).double()
+    few = int(kept.sum()) + 2
+    for constant, most, t in ((0.5, 9, one), (5.0, 9, some), (5.0, few, one), (50.0, 9, one), (0.5, 9, some)):
+        mine = greedy(kept, g, t, constant, most)
+        value = g[mine].sum() / (constant + t[mine].sum())
         others = (~kept).nonzero().flatten().tolist()
         for n in range(most - int(kept.sum()) + 1):
             for extra in combinations(others, n):
-                some = kept.index_fill(0, torch.tensor(extra, dtype=torch.int64), True)
-                assert value >= g[some].sum() / (constant + some.sum()) - 1e-12
+                other = kept.index_fill(0, torch.tensor(extra, dtype=torch.int64), True)
+                assert value >= g[other].sum() / (constant + t[other].sum()) - 1e-12
         assert (kept <= mine).all() and int(mine.sum()) <= most
 
 
@@ -135,6 +143,45 @@ def test_the_mask_by_hand() -> None:
     assert new["a"].tolist() == [True, True, False, True] and new["b"].tolist() == [[True, False]]
     few = Reconfigure(rate=0.5, constant=1.0, density=0.5).chosen(params, used, gain, 0)
     assert few["a"].tolist() == [True, True, False, False] and few["b"].tolist() == [[True, False]]
+
+
+def test_a_weight_that_takes_long_has_to_be_worth_it() -> None:
+    """By hand: of two weights whose gain is 2 one takes one second, the other nine; as much gain and time is kept."""
+    params = {"a": torch.tensor([3.0, 0.0]), "b": torch.tensor([3.0, 0.0])}
+    used = {k: torch.tensor([True, False]) for k in "ab"}
+    gain = {k: torch.tensor([1.0, 2.0]) for k in "ab"}
+    rule = Reconfigure(rate=0.0, constant=0.5)
+    assert all(m.all() for m in rule.chosen(params, used, gain, 0).values())
+    slow = replace(rule, times=(("a", 9.0), ("b", 1.0))).chosen(params, used, gain, 0)
+    assert slow["b"].all() and slow["a"].all(), "2 / 9 is more than 4 / 21, c being 10"
+    quick = replace(rule, constant=0.0, times=(("a", 9.0), ("b", 1.0))).chosen(params, used, gain, 0)
+    assert quick["b"].all() and quick["a"].tolist() == [True, False], "2 / 9 is less than 4 / 11"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_time_of_a_weight_is_that_of_its_operations_and_its_bytes(family: str) -> None:
+    """At each place where its layer says something, three times; and four bytes either way."""
+    sim = world(small(METHODS["prunefl"]), family, widths=(1.0,), samples=10)
+    data = sim.site.shares.data  # type: ignore[attr-defined]
+    x = data.prepare(data.x[:2])
+    device = Device(flops=10.0, down=1e30, up=1e30)
+    found = dict(times_of(sim.model, Fleet({0: device}, {0: 4}), x, 5))
+    assert found.keys() == set(prunable(sim.model)) and min(found.values()) > 0
+    one = {k: v * 10 / (6 * 4 * 5) for k, v in found.items()}  # at how many places a weight is used
+    if family == "cnn":
+        assert one == {"conv1.conv.weight": 64.0, "conv2.conv.weight": 16.0, "dense1.linear.weight": 1.0}
+    if family == "lstm":
+        assert set(one.values()) == {7.0}, "at every token"
+    if family in ("cnn", "resnet", "convnet", "mlp"):  # nothing but these products, and the head's
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            copy.deepcopy(sim.model.net).eval()(x[:1])
+        head = sim.model.whole[f"{sim.model.head}.weight"].numel
+        assert counter.get_total_flops() == 2 * (head + sum(n * sim.model.whole[k].numel for k, n in one.items()))
+    far = dict(times_of(sim.model, Fleet({0: Device(flops=1e30, down=4.0, up=2.0)}, {0: 4}), x, 5))
+    assert far == pytest.approx(dict.fromkeys(far, 1 + 2))
+    ready, _ = fitted(sim.method, sim.model, sim.fleet, data, sim.key)
+    assert dict(ready.merge.times) == dict(times_of(sim.model, sim.fleet, x, 1))  # type: ignore[attr-defined]
+    assert not fitted(METHODS["prunefl"](variant="fedlps"), sim.model, sim.fleet, data, sim.key)[0].merge.times  # type: ignore[attr-defined]
 
 
 def test_nothing_is_pruned_at_rate_zero() -> None:
