@@ -59,19 +59,24 @@ def scrambled(m: Model, dtype: torch.dtype) -> Params:
 
 
 def permuted(m: Model, p: Params, x: Tensor, said: Tensor, group: str) -> str:
-    """Does the order of a group's units matter?  In words, or nothing."""
+    """Does the order of a group's units matter?  In words, or nothing.
+
+    All orders follow from two: each unit in the next one's place, and two that change places.  A net may
+    bear the first alone (neighbours on a ring stay neighbours).
+    """
     n = m.groups[group]
-    order = torch.arange(n).roll(1)
-    moved = dict(p)
-    for place in m.places:
-        if place.axis.group == group:
-            at = torch.arange(moved[place.name].shape[place.dim])
-            at[place.entries(torch.arange(n))] = place.entries(order)
-            moved[place.name] = moved[place.name].index_select(place.dim, at)
-    again = functional_call(m.net, moved, (x,))
-    if near(again, said):
-        return ""
-    return f"another order of its units changes what the net says, by {float((again - said).abs().max()):.2g}"
+    units = torch.arange(n)
+    for order in (units.roll(1), torch.cat([units[:2].flip(0), units[2:]])):
+        moved = dict(p)
+        for place in m.places:
+            if place.axis.group == group:
+                at = torch.arange(moved[place.name].shape[place.dim])
+                at[place.entries(units)] = place.entries(order)
+                moved[place.name] = moved[place.name].index_select(place.dim, at)
+        again = functional_call(m.net, moved, (x,))
+        if not near(again, said):
+            return f"another order of its units changes what the net says, by {float((again - said).abs().max()):.2g}"
+    return ""
 
 
 def near(a: Tensor, b: Tensor) -> bool:

@@ -42,7 +42,7 @@ class Reason:
     plain: bool = False
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.said}"
+        return f"{self.where}: {self.said}" if self.where.op else self.said
 
 
 def thin(t: Tensor, *others: Tensor) -> Tensor:
@@ -96,6 +96,14 @@ class Classes:
         if len(found):
             self._note(self.fixed_by, found, why)
             self._join([(FIXED, int(c)) for c in found])
+
+    def told(self, labels: Tensor, fixed: bool) -> list[Reason]:
+        """What is worth saying of why these were fixed; or else, or if they are not, of why they are one."""
+        for by in [self.fixed_by, self.merged_by] if fixed else [self.merged_by]:
+            found = [self.reasons[i] for i in sorted({int(i) for i in by[labels.numpy()] if i >= 0})]
+            if found := [why for why in found if not why.plain]:
+                return found
+        return []
 
     def _join(self, pairs: Iterable[tuple[int, int]]) -> None:
         parent: dict[int, int] = {}

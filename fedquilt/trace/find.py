@@ -14,7 +14,7 @@ from .check import KEY, broken
 from .classes import FIXED
 from .table import rows_of, table_of
 from .values import Trace
-from .walk import walk
+from .walk import Untraceable, walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +58,11 @@ def baked_in(t: Trace, m: Model, group: str) -> str:
 
 def head_of(t: Trace) -> str:
     """The layer that makes the outputs: the last whose own rows nobody may move, because they come out."""
-    made = [name for name in t.order if not bool(t.classes.of(t.rows[name][0]).any())]
-    return made[-1].rpartition(".")[0] if made else ""
+    used = [name for name in t.order if "." in name]
+    made = [name for name in used if not bool(t.classes.of(t.rows[name][name in t.turned]).any())]
+    if not used:
+        raise Untraceable("the net has no layer with weights")
+    return (made or used)[-1].rpartition(".")[0]
 
 
 def unplaced(t: Trace, table: Axes) -> dict[str, str]:
@@ -71,9 +74,7 @@ def unplaced(t: Trace, table: Axes) -> dict[str, str]:
         if along is not None or len(row) < 2 or d > 1 or len({*row}) > 1 or row[0] in known:
             continue
         known |= {row[0]} - {FIXED}
-        by = t.classes.merged_by if row[0] else t.classes.fixed_by
-        reasons = sorted({int(i) for i in by[t.rows[name][d].numpy()] if i >= 0})
-        told = [t.classes.reasons[i] for i in reasons if not t.classes.reasons[i].plain]
+        told = t.classes.told(t.rows[name][d], row[0] == FIXED)
         if told:
             said.setdefault(str(told[0]), name)
     return {name: why for why, name in said.items()}

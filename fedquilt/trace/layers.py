@@ -23,6 +23,7 @@ def convolution(t: Trace, a: Args, out: Tensor) -> Tensor | None:
     if rows is None or x.data.dim() != out.dim() or out.dim() != w.data.dim():
         return None
     if groups == 1:
+        t.turned |= {w.name} if back else set()
         into, made = (rows[0], rows[1]) if back else (rows[1], rows[0])
         t.columns(x, 1, into)
     else:
@@ -68,6 +69,14 @@ def layer_norm(t: Trace, a: Args, out: Tensor) -> Tensor:
     t.settle(x.labels, dims, "normalises units together of which each has a part of its own")
     labels: Tensor = meet(t, {k: a[k] for k in ("input", "weight", "bias") if a.get(k) is not None}, out)
     return labels
+
+
+@rule("glu")
+def glu(t: Trace, a: Args, out: Tensor) -> Tensor:
+    """One half of an axis by the other."""
+    x = t.spread(a["self"])
+    halves = [Value(d, m) for d, m in zip(x.data.chunk(2, a["dim"]), x.labels.chunk(2, a["dim"]), strict=True)]
+    return t.together(*halves).labels
 
 
 @rule("prelu")

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .classes import FIXED
 from .values import Trace, Value, Weight, first, varies
 
 Args = Mapping[str, Any]
@@ -32,6 +33,7 @@ repeat_interleave reshape reshape_as roll rot90 select select_scatter slice slic
 split_with_sizes squeeze stack swapaxes swapdims t mT numpy_T matrix_H adjoint take_along_dim tensor_split
 transpose tril triu unbind unflatten unfold unsafe_chunk unsafe_split unsqueeze view view_as _unsafe_view
 _reshape_alias"""
+BESIDE = frozenset(["cat", "concat", "concatenate", "stack"])
 SIZED = frozenset(["view", "reshape", "unflatten", "expand", "narrow", "split", "split_with_sizes", "chunk", "slice"])
 SUMMED = """all amax amin any argmax argmin count_nonzero linalg_vector_norm logsumexp max mean min norm prod std
 std_mean sum var var_mean median"""
@@ -123,12 +125,31 @@ def move(t: Trace, run: Callable[..., Any], args: Sequence[Any], more: Mapping[s
 
     if t.where.op in ("view", "_unsafe_view"):
         run = torch.ops.aten.reshape.default  # labels that are the same everywhere are stored once
+    if t.where.op in BESIDE and all(isinstance(v, (Value, Weight)) for v in things):
+        beside(t, things, (*rest, *more.values(), 0)[0])
     moved = torch.utils._pytree.tree_map(labels, lead)
     others = torch.utils._pytree.tree_map(
         lambda v: labels(v) if isinstance(v, (Value, Weight)) and v.data.is_floating_point() else v, (rest, more)
     )
     rest, more = plain(others)
     return run(moved, *rest, **more)
+
+
+def beside(t: Trace, parts: Sequence[Value | Weight], dim: int) -> None:
+    """What is put beside one another along an axis that is not made of units: along the others they are the same units.
+
+    Such as a token of a class before those of an image, or what several experts say.
+    """
+    found = []
+    for part in map(t.spread, parts):
+        units = t.classes.of(part.labels).expand(part.data.shape)
+        units = units.unsqueeze(dim) if t.where.op == "stack" else units
+        if varies(units, dim):
+            return
+        found.append(first(units, [dim % units.dim()]))
+    if all(bool((units != FIXED).all()) for units in found):
+        for other in found[1:]:
+            t.classes.unite(found[0], other, t.why("joins units that stand beside each other"))
 
 
 def plain(given: Any) -> Any:

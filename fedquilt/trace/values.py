@@ -56,6 +56,7 @@ class Trace:
     base: dict[str, Tensor] = field(default_factory=dict)  # the entries of each weight as they stand in it
     sized: list[tuple[Tensor, Where]] = field(default_factory=list)  # what was brought into shapes, and where
     order: list[str] = field(default_factory=list)  # the weights in the order in which the net used them
+    turned: set[str] = field(default_factory=set)  # those whose second axis makes what comes out
     where: Where = field(default_factory=lambda: Where(""))
 
     def __post_init__(self) -> None:
@@ -95,6 +96,7 @@ class Trace:
         if w.name not in self.entries:
             self.entries[w.name] = self.classes.fresh(prod(self.shapes[w.name]))
             self.used[w.name] = torch.zeros(prod(self.shapes[w.name]), dtype=torch.bool)
+            self.order += [w.name] if self.shapes[w.name][0] > 1 else []
         self.used[w.name][w.ids] = True
         return Value(w.data, self.entries[w.name][w.ids])
 
@@ -104,6 +106,8 @@ class Trace:
             shape, used = self.shapes[name], self.used[name]
             found = self.classes.of(labels)
             why = Reason(f"the entries of {name} are used in a way that no axis of it speaks for", Where("", name))
+            if not bool(found[used].any()):  # nobody may move them: there is a reason already
+                why = next(iter(self.classes.told(labels[used], True)), why)
             best: tuple[int, Tensor, Tensor] | None = None
             for d, n in enumerate(shape):
                 mine, seen = (v.view(shape).movedim(d, 0).reshape(n, -1) for v in (found, used))

@@ -60,7 +60,7 @@ def walk(net: nn.Module, x: Tensor) -> Trace:
             if spec.kind == InputKind.USER_INPUT:
                 found[node] = Value(x, nobody(x))
             elif held is not None and id(held) in names:
-                found[node] = entered(t, names[id(held)], held.detach())
+                found[node] = entered(t, names[id(held)], held.detach(), bool(node.users))
             else:
                 data = graph.constants[spec.target] if held is None else held
                 found[node] = Value(data, nobody(data))
@@ -79,14 +79,14 @@ def walk(net: nn.Module, x: Tensor) -> Trace:
     return t
 
 
-def entered(t: Trace, name: str, data: Tensor) -> Value | Weight:
-    """A tensor of the net; those of one axis have that axis's labels."""
+def entered(t: Trace, name: str, data: Tensor, used: bool) -> Value | Weight:
+    """A tensor of the net; those of one axis have that axis's labels, if the net uses them."""
     if data.dim() > 1:
         t.base[name] = torch.arange(data.numel()).view(data.shape)
         return Weight(name, data, t.base[name])
     if data.dim() == 0 or len(data) == 1 or not data.is_floating_point():
         return Value(data, nobody(data))
-    t.placed.add((name, 0))
+    t.placed |= {(name, 0)} if used else set()
     return Value(data, t.rows[name][0])
 
 

@@ -234,6 +234,23 @@ class Shuffled(nn.Module):
         return self.fc(self.three(x).mean(-1))
 
 
+def test_a_ring_of_units_is_not_a_group() -> None:
+    """The size of a spectrum does not change when all units move on by one, but when two change places."""
+
+    class Ring(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.last = nn.Linear(4, 6), nn.Linear(1, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(torch.fft.fft(self.one(x)).abs().pow(4).sum(1, keepdim=True))
+
+    a = Axis("one")
+    m = model(Ring(), {"one.weight": (a, None), "one.bias": (a,)}, "last")
+    x = torch.randn(2, 4, generator=KEY.torch())
+    assert "another order of its units changes what the net says" in broken(m, x)["one"]
+
+
 def test_what_mixes_groups_is_left_whole() -> None:
     got = traced(Shuffled(), 2, 5)
     assert not got.axes
@@ -276,6 +293,85 @@ def test_attention_of_torchs_own_is_cut_by_heads() -> None:
     got = traced(Attentive(), 5, 3)
     assert got.model.groups == {"embed": 8, "layer.self_attn": 4, "layer.linear1": 12} and not got.whole
     assert got.axes["layer.self_attn.in_proj_weight"] == (Axis("layer.self_attn", 2, 3), Axis("embed"))
+
+
+class Tokens(nn.Module):
+    """An image transformer's beginning and end: a token of the class before the patches, read alone at last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(1, 8, 4, 4)
+        self.token, self.place = nn.Parameter(torch.zeros(1, 1, 8)), nn.Parameter(torch.zeros(1, 5, 8))
+        self.attention, self.norm = nn.MultiheadAttention(8, 4, batch_first=True), nn.LayerNorm(8)
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).flatten(2).mT
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.place
+        y = self.norm(x)
+        return self.fc((x + self.attention(y, y, y, need_weights=False)[0])[:, 0])
+
+
+class Experts(nn.Module):
+    """A gate says how much each of several layers counts; one half of the first layer lets the other through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.gate = nn.Linear(4, 10), nn.Linear(5, 3)
+        self.experts = nn.ModuleList(nn.Linear(5, 6) for _ in range(3))
+        self.fc = nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.glu(self.first(x))
+        said = torch.stack([expert(x) for expert in self.experts], 1)
+        return self.fc((self.gate(x).softmax(-1).unsqueeze(-1) * said).sum(1))
+
+
+def test_what_stands_beside_each_other_is_of_the_same_units() -> None:
+    got = traced(Tokens(), 1, 8, 8)
+    assert got.model.groups == {"patches": 8, "attention": 4} and not got.whole
+    assert got.axes["token"] == got.axes["place"] == (None, None, Axis("patches"))
+    got = traced(Experts(), 4)
+    assert got.model.groups == {"first": 5, "experts.0": 6} and not got.whole
+    assert got.axes["first.weight"] == (Axis("first", repeat=2), None) and got.axes["gate.weight"] == (
+        None,
+        Axis("first"),
+    )
+    assert all(got.axes[f"experts.{i}.weight"] == (Axis("experts.0"), Axis("first")) for i in range(3))
+
+
+def test_the_head_is_the_layer_that_makes_the_outputs() -> None:
+    class Alike(nn.Linear):
+        """Scores by angle: its weights are not used as they are."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.linear(F.normalize(x), F.normalize(self.weight))
+
+    def layers(*rest: nn.Module) -> nn.Module:
+        return nn.Sequential(nn.Conv1d(2, 6, 1), nn.ReLU(), nn.Conv1d(6, 8, 1), nn.ReLU(), *rest)
+
+    assert traced(layers(nn.ConvTranspose1d(8, 3, 2)), 2, 5).model.head == "4"
+    got = traced(layers(nn.Flatten(), nn.Linear(40, 7), Alike(7, 3)), 2, 5)
+    assert got.model.head == "6" and got.model.groups == {"0": 6, "2": 8}
+    assert "joins units that meet there" in got.whole["5.weight"]
+    with pytest.raises(Untraceable, match="the net has no layer with weights"):
+        traced(nn.Flatten(), 2, 5)
+
+
+def test_the_reason_is_that_of_the_operation_that_no_rule_is_for() -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bag, self.hidden, self.fc = nn.EmbeddingBag(12, 6), nn.Linear(6, 5), nn.Linear(5, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(self.hidden(self.bag(x)).relu())
+
+    net = Words()
+    got = axes_of(net, batch((7,), torch.int64, net))
+    [(name, why)] = got.whole.items()
+    assert got.model.groups == {"hidden": 5} and name == "bag.weight"
+    assert why.startswith("bag (EmbeddingBag), test_axes.py line") and why.endswith("embedding_bag does to units")
 
 
 def test_tracing_leaves_the_net_and_the_generator_as_they_were() -> None:

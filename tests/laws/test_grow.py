@@ -14,8 +14,10 @@ from fedquilt.grow import climb, deepen, ladder, places, shorten, shrink, widen
 from fedquilt.model import Model
 from fedquilt.models import build
 from fedquilt.term import call
+from fedquilt.trace import axes_of, batch
 
 from .nets import FAMILIES, KEY, Family, learn, near, said, scrambled, size_of
+from .test_axes import NETS, found
 
 every = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 CLOSE = {torch.float64: 10, torch.float32: 5}
@@ -319,3 +321,55 @@ def test_a_ladder_of_a_net_that_grows_no_deeper_is_one_of_widths() -> None:
     ]
     with pytest.raises(ValueError, match="emnist_cnn takes no more layers"):
         ladder(spec, ((1.0, 1),))
+
+
+# ---- nets of others
+SUMS = {("two-tower", "left.2"), ("shared", "encode")}  # a dot product over units; a weight that is read transposed
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_a_foreign_net_is_widened_and_says_what_it_said(name: str) -> None:
+    case, m = NETS[name], found(name).model
+    p, x = scrambled(m, KEY), batch(case.shape, case.dtype, m.net)
+    x = x.double() if x.is_floating_point() else x
+    m.net.eval()
+    before = said(m, p, x)
+    for group, n in m.groups.items():
+        for shared in (True, False):
+            wide, q = widen(m, p, {group: n + 2}, KEY, shared)
+            assert wide.groups[group] == n + 2 and {k: tuple(v.shape) for k, v in q.items()} == dict(wide.shapes)
+            wide.net.eval()
+            assert near(said(wide, q, x), before) != ((name, group) in SUMS), (group, shared)
+
+
+class Scale(torch.nn.Module):
+    """A number for each channel, written as people do."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.gamma = torch.nn.Parameter(torch.empty(1, channels, 1, 1))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        torch.nn.init.ones_(self.gamma)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gamma
+
+
+def test_what_scales_channels_is_copied_and_not_divided() -> None:
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3),
+        Scale(4),
+        torch.nn.ConvTranspose2d(4, 8, 2, groups=4),
+        torch.nn.ConvTranspose2d(8, 3, 2),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+    )
+    x = torch.randn(2, 1, 6, 6, generator=KEY.torch())
+    m = axes_of(net, x).model
+    assert m.groups == {"0": 4} and m.axes["1.gamma"] == (None, Axis("0"), None, None)
+    p = scrambled(m, KEY)
+    wide, q = widen(m, p, {"0": 7}, KEY)
+    assert near(said(wide, q, x.double()), said(m, p, x.double()))
+    assert torch.equal(q["1.gamma"][:, 4:], p["1.gamma"][:, :3]) and torch.equal(q["2.weight"][4:], p["2.weight"][:3])
