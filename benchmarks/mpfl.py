@@ -1,6 +1,6 @@
 """mpfl: its update, distillation, halting, ratio, variability, sizes and participants: writes docs/methods/mpfl.md.
 
-python benchmarks/mpfl.py              # some hours of one core; goes on where it was interrupted
+python benchmarks/mpfl.py              # two hours of one core; goes on where it was interrupted
 python benchmarks/mpfl.py --only update distillation --data spar
 python benchmarks/mpfl.py --size smoke --seeds 1 --page copy-of-the-page.md
 python benchmarks/mpfl.py --size paper
@@ -8,7 +8,7 @@ python benchmarks/mpfl.py --size paper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
@@ -29,19 +29,26 @@ class Size:
     epochs: int
     rounds: int
     models: Mapping[str, str]
-    search: int = 6
+    partitions: Mapping[str, str]
+    search: int = 5
 
 
-EIGHTH = {"spar": "motion_cnn:means=small:scale=0.125", "cifar10": "resnet18:widths=8,16,32,64"}
-WHOLE = {"spar": "motion_cnn:means=adequate", "cifar10": "resnet18"}
-SIZES = {
-    "small": Size(24, 8, 20, EIGHTH),
-    "smoke": Size(8, 2, 1, EIGHTH, 1),
-    "paper": Size(100, 40, 200, WHOLE, 20),
+EIGHTH = {
+    "spar": "motion_cnn:means=small:scale=0.125",
+    "mnist": "convnet:scale=0.125:pool=1,2,3",
+    "cifar10": "resnet18:widths=8,16,32,64",
 }
-PARTITIONS = {"spar": "natural", "cifar10": "dirichlet:0.5"}
+WHOLE = {"spar": "motion_cnn:means=adequate", "mnist": "convnet", "cifar10": "resnet18"}
+FEW = {"spar": "natural", "mnist": "shards:4:20", "cifar10": "shards:4:20"}
+ALL = {"spar": "iid", "mnist": "overlapping", "cifar10": "overlapping"}
+SIZES = {
+    "small": Size(20, 4, 20, EIGHTH, FEW),
+    "smoke": Size(8, 2, 1, EIGHTH, FEW, 1),
+    "paper": Size(100, 40, 200, WHOLE, ALL, 20),
+}
 FLEET = "phones128"
-mpfl = METHODS["mpfl"]
+EVERYBODY = 1.0  # of the clients takes part in each round: those of a run are the participants
+mpfl = partial(METHODS["mpfl"], fraction=EVERYBODY, wider=1.25, deeper=0)  # the best of the phones manage so much more
 
 
 @dataclass(frozen=True)
@@ -52,95 +59,111 @@ class Bench:
     size: Size
     data: str
 
+    @property
+    def rounds(self) -> int:
+        """How many a run without windows has."""
+        return int(self.args.rounds or self.size.rounds)
+
     def settings(self, **more: Any) -> dict[str, Any]:
         """Those of a run."""
-        size = self.size
-        rounds = self.args.rounds or size.rounds
-        same = {"data": self.data, "model": size.models[self.data], "partition": PARTITIONS[self.data]}
-        said = {**same, "clients": size.clients, "fleet": FLEET, "rounds": rounds, "eval_every": max(1, rounds // 5)}
-        return said | more
+        size, rounds = self.size, more.get("rounds", self.rounds)
+        same = {"data": self.data, "model": size.models[self.data], "partition": size.partitions[self.data]}
+        said = {"clients": size.clients, "fleet": FLEET, "schedule": "sync", "eval_every": max(1, rounds // 4)}
+        return same | said | {"rounds": rounds} | more
 
-    def rate(self, name: str, build: Callable[..., Method]) -> float:
+    def rate(self, name: str = "mpfl", build: Callable[..., Method] = mpfl) -> float:
         """The learning rate of a method: the same search for each."""
-        build = partial(build, epochs=self.size.epochs)
-        short = self.settings(schedule="sync")
+        build, short = partial(build, epochs=self.size.epochs), self.settings(eval_every=0)
         return pages.searched(build, short, self.args.out, f"mpfl-search-{self.data}-{name}", self.size.search)
 
-    def runs(self, name: str, build: Callable[..., Method], lr: float, **more: Any) -> list[Any]:
-        """The same run for each seed."""
-        method = build(lr=lr, epochs=self.size.epochs)
-        said = self.settings(**{"schedule": "sync", **more})
-        return [
-            pages.kept(Run(method=method, seed=s, **said), self.args.out, f"mpfl-{self.data}-{name}")
-            for s in range(self.args.seeds)
-        ]
-
-
-def total(result: Any, what: str) -> float:
-    return float(sum(r[what] for r in result.history.rounds))
+    def runs(self, build: Callable[..., Method], lr: float, **more: Any) -> list[Any]:
+        """The same run for each seed; one that another part has made already is not made again."""
+        method, said = build(lr=lr, epochs=self.size.epochs), self.settings(**more)
+        made = [Run(method=method, seed=s, **said) for s in range(self.args.seeds)]
+        return [pages.kept(run, self.args.out, f"mpfl-{self.data}") for run in made]
 
 
 def summed(result: Any, metric: str) -> float:
+    """What all clients said in all rounds, added up."""
     return float(sum((c["metrics"] or {}).get(metric, 0.0) for c in result.history.clients))
 
 
-def scores(result: Any, metric: str = "accuracy", tier: str = "") -> float:
-    """The mean over the clients (of a type) of what they would use, at the end."""
-    last = max(s["round"] for s in result.history.scores)
-    mine = [s for s in result.history.scores if s["round"] == last and s["model"] == "served" and s["split"] == "test"]
-    return fmean([s[metric] for s in mine if not tier or s["tier"] == tier] or [float("nan")])
+def scores(result: Any, metric: str = "accuracy", tier: str = "", round: int | None = None) -> list[float]:
+    """Of each client (of a type) what it would use, after a round (None: the last that was scored)."""
+    when = max(result.history.scored()) if round is None else round
+    mine = [s for s in result.history.scores if s["round"] == when and s["model"] == "served" and s["split"] == "test"]
+    return [s[metric] for s in mine if not tier or s["tier"] == tier]
 
 
-def by(results: list[Any], clock: float) -> list[float]:
-    """Of each run the accuracy of its last scoring up to a time."""
-    found = []
-    for x in results:
-        when = {0: 0.0, **{r["round"]: r["clock"] for r in x.history.rounds}}
-        rounds = [n for n in x.history.scored() if when[n] <= clock * (1 + 1e-9)]
-        found.append(pages.accuracy(x, round=max(rounds)))
-    return found
+def final(found: list[Any], metric: str = "accuracy") -> list[float]:
+    """The mean over clients at the end of each run."""
+    return [fmean(scores(x, metric)) for x in found]
 
 
-HEAD = ["", "test accuracy %", "training, GFLOP", "virtual minutes", "MB, both ways"]
+def lasting(found: list[Any], metric: str = "accuracy") -> list[float]:
+    """The mean over clients and over the second half of each run, of which every round is scored."""
+    halves = [[r for r in x.history.scored() if 2 * r > x.rounds] for x in found]
+    return [fmean(fmean(scores(x, metric, round=r)) for r in h) for x, h in zip(found, halves, strict=True)]
 
 
-def line(name: str, results: list[Any]) -> list[str]:
+HEAD = ["", "test accuracy %", "macro-F1 %", "training, GFLOP", "virtual seconds", "MB, both ways"]
+
+
+def line(name: str, found: list[Any], figure: Callable[..., list[float]] = final) -> list[str]:
+    cost = [x.history.costs(x.rounds) for x in found]
     return [
         name,
-        pages.spread(pages.accuracy(x) for x in results),
-        pages.spread((total(x, "flops") for x in results), 1e-9, 0),
-        pages.spread((total(x, "seconds") for x in results), 1 / 60, 2),
-        pages.spread((total(x, "down") + total(x, "up") for x in results), 1e-6, 1),
+        pages.spread(figure(found)),
+        pages.spread(figure(found, "macro_f1")),
+        pages.spread((c["flops"] for c in cost), 1e-9, 1),
+        pages.spread((c["seconds"] for c in cost), 1, 1),
+        pages.spread((c["down"] + c["up"] for c in cost), 1e-6, 1),
     ]
+
+
+def page(head: list[str], rows: list[list[str]], said: list[str]) -> str:
+    return f"{pages.table(head, rows)}\n\n{pages.verdicts(said)}"
 
 
 # ---- the parts of the page
 def update(b: Bench) -> str:
-    lr, rows, every = b.rate("mpfl", mpfl), [], {}
-    rounds = b.settings()["rounds"]
+    lr, every = b.rate(), {"synchronous": []}
     for name, schedule, delta, n in (
-        ("synchronous", "sync", 0.1, rounds),
-        ("windows of 0.3", "windows:share=0.3", 0.1, 4 * rounds),
-        ("windows of 0.5", "windows:share=0.5", 0.1, 3 * rounds),
-        ("windows of 0.5, not compensated", "windows:share=0.5", 0.0, 3 * rounds),
-        ("windows of 0.8", "windows:share=0.8", 0.1, 2 * rounds),
+        ("synchronous", "sync", 0.1, b.rounds),
+        ("windows of 0.3", "windows:share=0.3", 0.1, 4 * b.rounds),
+        ("windows of 0.5", "windows:share=0.5", 0.1, 3 * b.rounds),
+        ("windows of 0.5, not compensated", "windows:share=0.5", 0.0, 3 * b.rounds),
+        ("windows of 0.8", "windows:share=0.8", 0.1, 2 * b.rounds),
     ):
-        build = partial(mpfl, delta=delta)
-        every[name] = b.runs(f"update-{name}", build, lr, schedule=schedule, rounds=n)
-    clock = min(x.history.rounds[-1]["clock"] for found in every.values() for x in found)
-    for name, found in every.items():
-        rows.append([name, pages.spread(by(found, clock)), *line(name, found)[1:]])
-    return pages.table(["", f"accuracy % at {clock / 60:.2f} min", *HEAD[1:]], rows)
+        every[name] = b.runs(partial(mpfl, delta=delta), lr, schedule=schedule, rounds=n, eval_every=max(1, n // 10))
+    clock = min(pages.spent(x, "seconds") for found in every.values() for x in found)
+    times = [share * clock for share in (0.25, 0.5, 1.0)]
+    then = {name: [[pages.reached(x, "seconds", t)[0] for x in found] for t in times] for name, found in every.items()}
+    rows = [[name, *map(pages.spread, then[name]), *line(name, found)[3:]] for name, found in every.items()]
+    said = []
+    for i, t in enumerate(times):
+        for name in list(every)[1:]:
+            plain = "windows of 0.5, not compensated"
+            said.append(
+                pages.told(f"At {t:.2f} s {name}", then[name][i], "the synchronous one", then["synchronous"][i])
+            )
+            if name == "windows of 0.5":
+                said.append(pages.told(f"At {t:.2f} s {name}", then[name][i], plain, then[plain][i]))
+    return page(["accuracy %", *(f"at {t:.2f} s" for t in times), *HEAD[3:]], rows, said)
 
 
 def distillation(b: Bench) -> str:
-    lr = b.rate("mpfl", mpfl)
-    names = {"with": mpfl, "without": partial(mpfl, distil=False)}
-    return pages.table(HEAD, [line(n, b.runs(f"distil-{n}", build, lr)) for n, build in names.items()])
+    lr = b.rate()
+    found = {"with": b.runs(mpfl, lr), "without": b.runs(partial(mpfl, distil=False), lr)}
+    said = [
+        pages.told(f"With distillation mpfl ({name})", final(found["with"], m), "without", final(found["without"], m))
+        for name, m in (("accuracy", "accuracy"), ("macro-F1", "macro_f1"))
+    ]
+    return page(HEAD, [line(n, x) for n, x in found.items()], said)
 
 
 def halting(b: Bench) -> str:
-    lr, rows = b.rate("mpfl", mpfl), []
+    lr, every, rows, said = b.rate(), {}, [], []
     for name, given in (
         ("never", {"h1": 1.0, "h2": 1.0}),
         ("h1 = 1/2, h2 = 5/8 of the epochs", {}),
@@ -148,75 +171,106 @@ def halting(b: Bench) -> str:
         ("Theorem 1, epsilon = 0.1", {"halting": "theorem"}),
         ("Theorem 1, epsilon = 1", {"halting": "theorem", "epsilon": 1.0}),
     ):
-        results = b.runs(f"halting-{name}", partial(mpfl, **given), lr)
-        helped = [c["metrics"]["halted"] for x in results for c in x.history.clients if c["metrics"].get("class") != 1]
-        rows.append([*line(name, results), f"{fmean(helped or [0]):.1f}"])
-    return pages.table([*HEAD, "epochs with help"], rows)
+        every[name] = b.runs(partial(mpfl, **given), lr)
+        told = [c["metrics"] for x in every[name] for c in x.history.clients if c["metrics"]]
+        helped = [m["halted"] for m in told if m["class"] != 1]
+        rows.append([*line(name, every[name]), f"{fmean(helped or [0]):.1f}"])
+    for name in list(every)[1:]:
+        said.append(pages.told(f"{name}: accuracy", final(every[name]), "never halting", final(every["never"])))
+        pairs = zip(every[name], every["never"], strict=True)
+        saved = [1 - pages.spent(x, "flops") / pages.spent(y, "flops") for x, y in pairs]
+        said.append(f"{name}: {pages.spread(saved)} % of the operations are saved.")
+    return page([*HEAD, "epochs with help"], rows, said)
 
 
 def ratio(b: Bench) -> str:
-    lr, rows = b.rate("mpfl", mpfl), []
-    drift = f"repartition:every={max(1, b.settings()['rounds'] // 3)}"
+    lr, rows, every, said = b.rate(), [], {}, []
+    changed = {"drift": f"repartition:every={-(-b.rounds // 3)}", "eval_every": 1}
     for share in (0.25, 0.5, 0.75):
         for name, threshold in (("again", 0.8), ("never", 0.0)):
-            build = partial(mpfl, ratio=share, threshold=threshold)
-            results = b.runs(f"ratio-{share}-{name}", build, lr, drift=drift)
-            anew = pages.spread((summed(x, "anew") for x in results), 1, 0)
-            rows.append([*line(f"ratio {share:g}, {name}", results), anew])
-    return pages.table([*HEAD, "times found"], rows)
+            found = b.runs(partial(mpfl, ratio=share, threshold=threshold), lr, **changed)
+            anew = pages.spread((summed(x, "anew") for x in found), 1, 0)
+            rows.append([*line(f"ratio {share:g}, {name}", found, lasting), anew])
+            every[share, name] = lasting(found)
+        said.append(pages.told(f"At {share:g} again", every[share, "again"], "never", every[share, "never"]))
+    for share in (0.5, 0.75):
+        said.append(pages.told("The ratio 0.25", every[0.25, "again"], f"{share:g}", every[share, "again"]))
+    return page([*HEAD, "times found"], rows, said)
 
 
 def variability(b: Bench) -> str:
-    names = ("mpfl", "hermes", "fedavg", "local")
-    builds = {m: METHODS[m] if m in ("mpfl", "local") else partial(METHODS[m], fraction=0.8) for m in names}
-    lrs, rows = {m: b.rate(m, builds[m]) for m in names}, []
-    rounds = b.settings()["rounds"]
+    names = ("hermes", "fedavg", "local")
+    builds = {"mpfl": mpfl, **{m: partial(METHODS[m], fraction=EVERYBODY) for m in names}}
+    lrs, rows, said = {m: b.rate(m, build) for m, build in builds.items()}, [], []
     for i in range(1, 7):
-        every = max(1, round(i * 10 * rounds / 200))
-        told = []
-        for name, lr in lrs.items():
-            told.append(b.runs(f"variability-{i}-{name}", builds[name], lr, drift=f"repartition:every={every}"))
-        spread = [pages.spread(pages.accuracy(x) for x in found) for found in told]
-        rows.append([f"V{i}, every {every} rounds", *spread])
-    return pages.table(["", *(f"{m} (lr {lr:g})" for m, lr in lrs.items())], rows)
+        every = max(1, round(i * 10 * b.rounds / 200))
+        changed = {"drift": f"repartition:every={every}", "eval_every": 1}
+        found = {m: b.runs(build, lrs[m], **changed) for m, build in builds.items()}
+        rows.append([f"V{i}, every {every} rounds, accuracy", *(pages.spread(lasting(x)) for x in found.values())])
+        rows.append([f"V{i}, macro-F1", *(pages.spread(lasting(x, "macro_f1")) for x in found.values())])
+        said += [pages.told(f"V{i}: mpfl", lasting(found["mpfl"]), m, lasting(found[m])) for m in names]
+    return page(["", *(f"{m} (lr {lr:g})" for m, lr in lrs.items())], rows, said)
 
 
 def sizes(b: Bench) -> str:
-    lr, rows = b.rate("mpfl", mpfl), []
+    lr, rows, every = b.rate(), [], {}
     types = [f"T{k}" for k in range(1, 9)]
     for name, model in zip(("small", "adequate", "large"), three(b), strict=True):
-        found = b.runs(f"sizes-{name}", mpfl, lr, model=model)
-        left = b.runs(f"sizes-{name}-left-out", mpfl, lr, model=model, drift="left-out")
+        found, left = b.runs(mpfl, lr, model=model), b.runs(mpfl, lr, model=model, drift="left-out")
+        every |= {name: found, f"{name}, one left out": left}
         for what, results, metric in (
             ("accuracy", found, "accuracy"),
             ("macro-F1", found, "macro_f1"),
-            ("one left out", left, "accuracy"),
+            ("one left out, accuracy", left, "accuracy"),
+            ("one left out, macro-F1", left, "macro_f1"),
         ):
-            each = [pages.spread(scores(x, metric, t) for x in results) for t in types]
-            rows.append([f"{name}, {what}", *each, pages.spread(scores(x, metric) for x in results)])
-    return pages.table(["", *types, "all"], rows)
+            each = [
+                [fmean(s) for x in results if (s := scores(x, metric, t))] for t in types
+            ]  # some have no such phone
+            rows.append(
+                [f"{name}, {what}", *(pages.spread(v) if v else "" for v in each), pages.spread(final(results, metric))]
+            )
+    said = [
+        pages.told(f"The {n} net", final(every[n]), "the small one", final(every["small"])) for n in list(every)[2::2]
+    ]
+    for n in list(every)[::2]:
+        said.append(
+            pages.told(
+                f"The {n} net with one class left out", final(every[f"{n}, one left out"]), "all", final(every[n])
+            )
+        )
+    return page(["", *types, "all"], rows, said)
 
 
 def three(b: Bench) -> list[str]:
     """The net of the data small, as it is, and large: of motion by layers as in the paper, of images by width."""
+    unit = 1.0 if b.args.size == "paper" else 0.125
     if b.data == "spar":
-        scale = 1.0 if b.args.size == "paper" else 0.125
-        return [f"motion_cnn:means={means}:scale={scale:g}" for means in ("small", "adequate", "large")]
-    unit = 64 if b.args.size == "paper" else 8
-    return [f"resnet18:widths={','.join(str(int(unit * w * 2**i)) for i in range(4))}" for w in (0.5, 1.0, 1.5)]
+        return [f"motion_cnn:means={means}:scale={unit:g}" for means in ("small", "adequate", "large")]
+    if b.data == "mnist":
+        pool = "" if b.args.size == "paper" else ":pool=1,2,3"
+        return [f"convnet:scale={unit * w:g}{pool}" for w in (0.5, 1.0, 1.5)]
+    return [f"resnet18:widths={','.join(str(int(64 * unit * w * 2**i)) for i in range(4))}" for w in (0.5, 1.0, 1.5)]
 
 
 def participants(b: Bench) -> str:
     """On all phones: of spar there are too few samples for as many clients."""
-    lr, rows = b.rate("mpfl", mpfl), []
+    lr, rows, every = b.rate(), [], {}
     clients = 16 if b.args.size == "smoke" else 128
-    many = {"clients": clients, "availability": "plugged", "partition": "dirichlet:0.5"}
+    many = {"clients": clients, "availability": "plugged", "rounds": max(1, b.rounds // 2)}
     for name, chosen in (("by criteria", True), ("drawn", False)):
-        build = partial(mpfl, criteria=chosen, fraction=b.size.clients / clients)
-        results = b.runs(f"participants-{name}", build, lr, **many)
-        answers = pages.spread((float(sum(len(r["merged"]) for r in x.history.rounds)) for x in results), 1, 0)
-        rows.append([*line(name, results), answers])
-    return pages.table([*HEAD, "replies"], rows)
+        build = partial(mpfl, criteria=chosen, fraction=min(1.0, b.size.clients / clients))
+        every[name] = b.runs(build, lr, **many)
+        answers = pages.spread((float(sum(len(r["merged"]) for r in x.history.rounds)) for x in every[name]), 1, 0)
+        rows.append([*line(name, every[name]), answers])
+    both = [[float(sum(len(r["merged"]) for r in x.history.rounds)) for x in found] for found in every.values()]
+    said = [
+        pages.told(
+            "By criteria mpfl", final(every["by criteria"]), "with participants who are drawn", final(every["drawn"])
+        ),
+        pages.told("By criteria the number of replies", both[0], "by a draw", both[1], 1.0, "replies"),
+    ]
+    return page([*HEAD, "replies"], rows, said)
 
 
 PARTS: Mapping[str, Callable[[Bench], str]] = {
@@ -224,12 +278,12 @@ PARTS: Mapping[str, Callable[[Bench], str]] = {
 }
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = pages.flags(__doc__, "mpfl")
     parser.add_argument("--size", choices=SIZES, default="small")
-    parser.add_argument("--data", nargs="+", choices=PARTITIONS, default=list(PARTITIONS))
+    parser.add_argument("--data", nargs="+", choices=WHOLE, default=["spar", "mnist"])
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="these parts of the page alone")
-    args = parser.parse_args()
+    args = parser.parse_args(words)
     for name in args.only:
         fit = [d for d in args.data if name != "participants" or d != "spar"]
         told = [f"**{d}**\n\n{PARTS[name](Bench(args, SIZES[args.size], d))}" for d in fit]

@@ -61,8 +61,9 @@ def mpfl(
     what it was sent: a server has no data.  Units are personal again when accuracy falls to below ``threshold`` times
     the best since (the paper's fixed 93 to 99 % would strike in every round before it is reached; with
     ``relative=false`` it strikes only after).  Growing is by copies, not by search; a window's end is a round of the
-    run, and nobody waits for the slowest.  Without ``seconds`` the run's net is the base and a round is
-    what it takes more than half of them.  ``distil=false`` leaves out all teaching between nets.
+    run, and nobody waits for the slowest.  Without ``seconds`` the run's net is the base, who trains it in the
+    time that more than half of them need has the means for it, and a round is what it takes the slowest.
+    ``distil=false`` leaves out all teaching between nets.
 
     :family: personal sub-models
     :sent: The units that the client has found personal (which they are comes back); all, if it is new or its net larger

@@ -104,7 +104,7 @@ def test_a_run_has_the_base_model_and_the_classes_of_its_fleet() -> None:
     assert plain.sim.model.spec == prepare(replace(run, method="fedavg")).sim.model.spec
     local: Any = plain.sim.method.local
     schedule: Any = plain.sim.method.schedule
-    assert local.seconds == schedule.seconds > 0
+    assert 0 < local.seconds < schedule.seconds, "more than half are done before the slowest, who says how long it is"
     of = [local.means.of(d, plain.sim.fleet.sizes[i], 1) for i, d in sorted(plain.sim.fleet.devices.items())]
     assert 2 * sum(k != "insufficient" for k in of) > 5 and len(set(of)) == 3
     counts = [
