@@ -68,8 +68,17 @@ class Method:
         """What the record of a round says of its parts' notes."""
         return {k: v for p in NOTED if notes.get(p) for k, v in getattr(self, p).tell(notes[p]).items()}
 
+    def suits(self, model: Model) -> None:
+        """Refuse a policy of statistics that the method's replies cannot keep to."""
+        if self.norm == "per-width" and model.statistics & self.local.grant(Cover({}), model).outer.spans.keys():
+            raise ValueError(
+                f"clients of {self.name} choose units of their own, whatever their device's width: there are no "
+                "statistics per-width; choose another norm"
+            )
+
     def begin(self, model: Model, fleet: Fleet) -> State:
         """The server before the first round."""
+        self.suits(model)
         widths = {v for w in fleet.widths for v in (w, *self.send.widths(w))}
         return State(0, held(model.params(), model, self.norm, sorted(widths)))
 

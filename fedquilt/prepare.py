@@ -92,6 +92,7 @@ def prepare(run: Run, memories: Memories | None = None) -> Prepared:
         fleet = replace(fleet, classes={i: len(shards.labels(i)) for i in sizes})
     now = fleet.without(shards.unseen).now(0, 0.0, key.at("fleet"))
     method, model = _asked("method", fitted, method, model, now, data, key.at("model"))
+    _asked("norm", method.suits, model)
     setup = Setup.resolve(model, run.engine)
     name = _identity(run, shards.fingerprint)
     answering = Serial(shards, setup)

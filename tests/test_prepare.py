@@ -59,3 +59,10 @@ def test_a_net_with_buffers_of_any_kind_runs(buffer: Tensor) -> None:
     assert torch.equal(done.params["own"], buffer) and done.params["own"].dtype == buffer.dtype
     hidden = start(Run(model=own(torch.tensor([float("inf")]), False), method=settings, clients=3, rounds=1))
     assert hidden.figures()["outcomes"] == {"accepted": 3} and "own" not in hidden.params
+
+
+@pytest.mark.parametrize("name", ["hermes", "mpfl"])
+def test_statistics_per_width_are_refused_where_clients_choose_their_own_units(name: str) -> None:
+    with pytest.raises(BadSetting, match=f"clients of {name} choose units of their own.*choose another norm"):
+        prepare(Run(method=name, model="cnn:conv=4,4", norm="per-width"))
+    prepare(Run(method=name, model="cnn:conv=4,4:norm=none", norm="per-width"))  # a net without statistics has none

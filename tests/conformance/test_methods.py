@@ -17,6 +17,7 @@ from fedquilt.drive.sim import Now, Round, Simulator, packed, unpacked
 from fedquilt.drive.wire import decode_order, decode_reply, encode_order, encode_reply, order_size, reply_size
 from fedquilt.guard import Rejection, admit
 from fedquilt.methods import METHODS
+from fedquilt.norm import NORMS
 from fedquilt.store import flatten, restore
 from fedquilt.types import Memory, Order, Reply
 
@@ -188,6 +189,22 @@ def test_scoring_changes_nothing(method: str, family: str) -> None:
     first = score(p.sim, p.now.state, range(5))
     assert first == score(p.sim, p.now.state, range(5)) and len(first) == 12
     assert before == (all_bits(dict(p.now.state.params)), {i: all_bits(m.tensors) for i, m in memories(p).items()})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_may_override_the_policy_of_statistics(method: str, norm: str) -> None:
+    """Every method takes every policy, or says in words why not."""
+    try:
+        sim = world(replace(small(METHODS[method]), norm=norm))
+        sim.method.suits(sim.model)
+    except ValueError as e:
+        assert norm == "per-width" and "choose another norm" in str(e)
+        return
+    now, told = play(sim, 2)
+    assert all(r.record["outcomes"] == {"accepted": 5} for r in told), [c["reason"] for c in told[-1].clients]
+    assert len(score(sim, now.state, range(5))) == 12
 
 
 @pytest.mark.parametrize("method", METHODS)
