@@ -39,7 +39,7 @@ EIGHTH = {
     "cifar10": "resnet18:widths=8,16,32,64",
 }
 WHOLE = {"spar": "motion_cnn:means=adequate", "mnist": "convnet", "cifar10": "resnet18"}
-FEW = {"spar": "natural", "mnist": "shards:4:20", "cifar10": "shards:4:20"}
+FEW = {"spar": "natural", "mnist": "shards:4:15", "cifar10": "shards:4:15"}
 ALL = {"spar": "iid", "mnist": "overlapping", "cifar10": "overlapping"}
 SIZES = {
     "small": Size(20, 4, 20, EIGHTH, FEW),
