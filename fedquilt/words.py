@@ -44,12 +44,13 @@ def share(value: float | None) -> str:
 
 def repeated(repeats: Mapping[str, int]) -> str:
     """What the counts of equal samples come to."""
-    again, trained = count(repeats["samples"], "sample"), count(repeats["train in test"], "test sample")
-    verb = "repeats" if repeats["samples"] == 1 else "repeat"
-    return (
-        f"{again} {verb} another byte for byte ({repeats['across clients']:,} of them another client's); "
-        f"what {trained} say is in somebody's training part too"
-    )
+    again, trained = repeats["samples"], repeats["train in test"]
+    said = f"{count(again, 'sample')} {'repeats' if again == 1 else 'repeat'} another byte for byte"
+    said += f" ({repeats['across clients']:,} of them another client's)"
+    if not trained:
+        return f"{said}; nobody trains on what a test sample says"
+    verb = "says" if trained == 1 else "say"
+    return f"{said}; what {count(trained, 'test sample')} {verb} is in somebody's training part too"
 
 
 def count(n: int, thing: str) -> str:

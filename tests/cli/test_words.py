@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedquilt.words import amount, clock
+from fedquilt.words import amount, clock, repeated
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,27 @@ def test_an_amount_has_three_digits_and_a_prefix(value: float, unit: str, said: 
 )
 def test_a_time_has_the_units_that_matter(seconds: float, said: str) -> None:
     assert clock(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        (
+            (1, 1, 0),
+            "1 sample repeats another byte for byte (1 of them another client's); "
+            "nobody trains on what a test sample says",
+        ),
+        (
+            (29, 2, 1),
+            "29 samples repeat another byte for byte (2 of them another client's); "
+            "what 1 test sample says is in somebody's training part too",
+        ),
+        (
+            (29, 29, 6),
+            "29 samples repeat another byte for byte (29 of them another client's); "
+            "what 6 test samples say is in somebody's training part too",
+        ),
+    ],
+)
+def test_equal_samples_are_counted_in_a_sentence(counts: tuple[int, int, int], said: str) -> None:
+    assert repeated(dict(zip(("samples", "across clients", "train in test"), counts, strict=True))) == said
