@@ -18,7 +18,8 @@ def fedbn(
         normalise; } \gamma_i, \beta_i, \mu_i, \sigma_i \text{ stay with client } i
 
     Weights, biases and statistics of normalisation layers (group and layer norm too) are each
-    client's own.  The paper averages uniformly over all clients, who all take part.
+    client's own.  Departure: weights are numbers of samples; the paper's mean over all clients, who all take part, is
+    uniform, and all of its clients have as many samples.
     """
     train = Train(SGD(lr, momentum, decay=decay), epochs, batch, keep="rest")
     return Method("fedbn", send=ExceptNorms(), local=train, schedule=Sync(fraction), norm="personal")

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedquilt.codec import codec_of
 from fedquilt.cover import Cover, take
 from fedquilt.drive.sim import packed, unpacked
 from fedquilt.fleet import tiers
@@ -20,9 +21,11 @@ from fedquilt.method import Method
 from fedquilt.methods import METHODS
 from fedquilt.model import Model
 from fedquilt.models import build
+from fedquilt.parts.codecs import Coded
 from fedquilt.parts.likeness import sketched
 from fedquilt.parts.relation import Related, exploits, importances
 from fedquilt.parts.schedule import Sync
+from fedquilt.parts.send import Except
 from fedquilt.parts.stop import Conflict, stopped_at, thresholds
 from fedquilt.store import flatten, restore
 from fedquilt.types import Grant, Order, Reply, State
@@ -262,15 +265,30 @@ def test_it_goes_on_with_its_map() -> None:
     assert then[0] == left_alone[0] and all_bits(then[1]) == all_bits(left_alone[1])
 
 
-@pytest.mark.parametrize("parent", ["fedspu", "heterofl", "fedprox"])
-def test_its_selection_and_stop_serve_other_methods(parent: str) -> None:
-    method = replace(
-        small(METHODS[parent]), select=Related(0.0), stop=Conflict(record_only=True), schedule=Sync(clients=3)
+def over(parent: str) -> Method:
+    """Another method, or one that sends in fewer bits, or of which a layer is frozen."""
+    if parent == "eight bits":
+        plain = small(METHODS["fedavg"])
+        return replace(plain, local=Coded(plain.local, codec_of("uniform:8"), False))
+    return (
+        replace(small(METHODS["fedspu"]), send=Except(("conv1.*",))) if parent == "frozen" else small(METHODS[parent])
     )
-    now, told = play(world(method, "cnn"), 5)
-    assert len(now.state.notes["select"]["rows"]) >= 3
+
+
+@pytest.mark.parametrize("parent", ["fedspu", "heterofl", "fedprox", "eight bits", "frozen"])
+def test_its_selection_and_stop_serve_other_methods(parent: str) -> None:
+    method = replace(over(parent), select=Related(0.0), stop=Conflict(record_only=True), schedule=Sync(clients=3))
+    sim = world(method, "cnn")
+    now, told = play(sim, 5)
+    note = now.state.notes["select"]
+    assert len(note["rows"]) >= 3 and all(v["moved"].any() for v in note["last"].values())
     assert len(now.state.notes["stop"]["degrees"]) == 4
     assert told[-1].record["told"]["conflict"] == now.state.notes["stop"]["degrees"][-1][1]
+    if parent == "frozen":
+        kept = [k for k in sim.model.trainable if k.startswith("conv1.")]
+        for i, version in now.state.versions.items():
+            mine = sim.site.memories.load(i, version).tensors  # type: ignore[attr-defined]
+            assert kept and all(torch.equal(mine[f"model/{k}"], sim.model.params()[k]) for k in kept)
 
 
 # ---- where vectors live
