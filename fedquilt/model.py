@@ -215,7 +215,6 @@ class Model:
             raise ValueError(f"no group is called {sorted(unknown)}; the groups are {sorted(self.groups)}")
         if min(units.values(), default=1) < 1:
             raise ValueError(f"a group has one unit at least: {dict(units)}")
-
         shapes = {k: list(s) for k, s in self.shapes.items()}
         for p in self.places:
             n = p.units
@@ -293,8 +292,9 @@ def model(
 ) -> Model:
     """A user's own net with its axes table (see docs/models.md); torch's layers in it learn to run in pieces."""
     known = [name for name, _ in net.named_modules() if name]
-    if head not in known:
-        raise ValueError(
-            f"the net has no layer {head!r} that makes the outputs: say head=..., one of {', '.join(known)}"
-        )
+    if wrong := [name for name in (head, *stages, *exits) if name not in known]:
+        what = "that makes the outputs: say head=..." if wrong[0] == head else "to be a stage or an exit: each is"
+        raise ValueError(f"the net has no layer {wrong[0]!r} {what}, one of {', '.join(known)}")
+    if exits and len(exits) != len(stages) - 1:
+        raise ValueError(f"each stage but the last has an exit: {len(exits)} do not fit {len(stages)} stages")
     return Model(supple(net), axes, head, stages, exits=exits)

@@ -18,7 +18,7 @@ from fedquilt.cli import main
 
 DOC = Path(__file__).parents[1] / "docs" / "models.md"
 BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w*)\n(.*?)^```$", DOC.read_text(), re.MULTILINE | re.DOTALL)
-MODULES = ("mynet", "quilted", "baked", "partly")
+MODULES = ("mynet", "quilted", "baked", "partly", "changed")
 
 
 @pytest.fixture
@@ -116,6 +116,24 @@ def test_the_console_script_finds_modules_where_one_is(here: Path) -> None:
     code = start + f"from fedquilt.cli import main; sys.exit(main({words}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "def net(classes: int = 10)" in done.stdout and not done.stderr
+
+
+def test_a_table_that_was_changed_is_held_to_the_laws(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "mynet.py").write_text(BLOCKS[0][1])
+    (here / "quilted.py").write_text(BLOCKS[2][1])
+    assert main(["axes", "quilted:net", "--input", "1,8,8"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("The axes table of quilted:net keeps both laws. Groups and their units: conv1 8, conv2 16.")
+    forgotten = BLOCKS[2][1].replace('    "norm1.bias": (Axis("conv1"),),\n', "")
+    (here / "changed.py").write_text(forgotten)
+    assert forgotten != BLOCKS[2][1] and main(["axes", "changed:net", "--input", "1,8,8"]) == 1
+    assert capsys.readouterr().out.startswith(
+        "conv1 breaks a law: another order of its units changes what the net says"
+    )
+    assert main(["axes", "changed:net", "--input", "1,8,8", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["broken"].keys() == {"conv1"}
+    assert main(["axes", "quilted:net", "--input", "3,8,8"]) == 2
+    assert "quilted:net does not run on an input of 3,8,8: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

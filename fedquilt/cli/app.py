@@ -246,8 +246,8 @@ def axes(
 ) -> int:
     """Find the axes table of your own net: Python to put in a file, whose `net` is then a model for `--model`.
 
-    The net is followed once, and two laws are checked for each group of units: their order says nothing,
-    and the net runs on some of them. What stays whole is said, and why.
+    The net is followed once, and two laws are checked for each group of units: their order says nothing, and the net
+    runs on some of them. What stays whole is said, and why. Of a net with its table, `my.module:net`, the laws alone.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""``axes``: the axes table of a net of one's own, as a module that a run can name."""
+"""``axes``: the axes table of a net of one's own, as a module that a run can name; and whether one is right."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ import torch
 
 from ..cover import Axes, Axis
 from ..key import Key
-from ..model import drawing
+from ..model import Model, drawing
 from ..models import own
 from ..schema import BadSetting, worded
-from ..trace import Found, Untraceable, axes_of, batch
+from ..trace import Found, Untraceable, axes_of, batch, broken
 from .tables import print_json
 
 DTYPES = ("float32", "float64", "int64", "int32", "bool")
 KEY = Key(0).at("axes")
+LAWS = "Checked: another order of a group's units changes nothing; with half of them it is the slimmer net."
 FITTED = ("classes", "vocabulary")  # settings of a net that a run fits to its data
 
 
 def axes(net: str, input: str, as_json: bool) -> int:
-    """Print the axes table of the net that a text names, for samples such as another says."""
+    """Print the axes table of the net that a text names, for such samples; a table that it has is held to the laws."""
     name, words = own.parted(net, {})
     if not own.is_own(name):
         raise BadSetting(f"a net of your own is named by its module and its class, such as my.module:Net, not {net!r}")
@@ -33,6 +34,8 @@ def axes(net: str, input: str, as_json: bool) -> int:
         given = worded(words, make, name, f"the net {net!r}")
         with drawing(KEY):
             made = make(**given)
+            if isinstance(made, Model):
+                return held(name, made, input, as_json)
             if not isinstance(made, torch.nn.Module):
                 raise BadSetting(f"{name} makes a {type(made).__name__}, not a torch.nn.Module")
             found = axes_of(made, batch(*sample(input), made))
@@ -49,6 +52,29 @@ def axes(net: str, input: str, as_json: bool) -> int:
     else:
         print(module(name, given, make, found))
     return 0
+
+
+def held(name: str, m: Model, input: str, as_json: bool) -> int:
+    """Say whether the table that a model has already keeps both laws."""
+    if not m.groups:
+        raise BadSetting(f"the axes table of {name} has no group of units")
+    x = batch(*sample(input), m.net)
+    try:
+        faults = broken(m, x)
+    except Exception as error:
+        raise BadSetting(f"{name} does not run on an input of {input}: {error}") from error
+    if as_json:
+        print_json({"net": name, "head": m.head, "groups": m.groups, "broken": faults})
+    elif not faults:
+        print("\n".join([f"The axes table of {name} keeps both laws. {units_of(m)}.", LAWS]))
+    else:
+        print("\n".join(f"{group} breaks a law: {why}" for group, why in faults.items()))
+    return 1 if faults else 0
+
+
+def units_of(m: Model) -> str:
+    """The groups, and how many units each has."""
+    return f"Groups and their units: {', '.join(f'{g} {n}' for g, n in m.groups.items())}"
 
 
 def sample(text: str) -> tuple[tuple[int, ...], torch.dtype]:
@@ -78,12 +104,7 @@ def spoken(along: Any) -> Any:
 def module(name: str, given: Mapping[str, Any], make: Callable[..., Any], found: Found) -> str:
     """The source of a module with the table and a function that makes the model."""
     where, _, what = name.partition(":")
-    groups = ", ".join(f"{g} {n}" for g, n in found.model.groups.items())
-    notes = [
-        f"The axes table of {name}. Groups and their units: {groups}.",
-        "Checked: another order of a group's units changes nothing; with half of them it is the slimmer net.",
-        *said(found),
-    ]
+    notes = [f"The axes table of {name}. {units_of(found.model)}.", LAWS, *said(found)]
     known = signature(make).parameters
     fitted = {k: given.get(k, known[k].default) for k in FITTED if k in known}
     fitted = {k: v for k, v in fitted.items() if isinstance(v, int)}
@@ -92,11 +113,7 @@ def module(name: str, given: Mapping[str, Any], make: Callable[..., Any], found:
     settings = ", ".join(f"{k}: int = {v}" for k, v in fitted.items())
     return "\n".join(
         [
-            *(
-                line
-                for note in notes
-                for line in textwrap.wrap(note, 110, initial_indent="# ", subsequent_indent="#   ")
-            ),
+            *(line for note in notes for line in comment(note)),
             f"from {where} import {what}",
             "",
             "from fedquilt import Axis, Model, model",
@@ -111,7 +128,7 @@ def module(name: str, given: Mapping[str, Any], make: Callable[..., Any], found:
 
 
 def comment(text: str) -> list[str]:
-    """A comment of so many lines."""
+    """A comment, of as many lines as it takes."""
     return textwrap.wrap(text, 110, initial_indent="# ", subsequent_indent="#   ")
 
 

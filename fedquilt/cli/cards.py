@@ -196,5 +196,9 @@ def doc_of(node: ast.AST) -> str:
 
 def sentence(doc: str) -> str:
     """The first paragraph of a docstring, on one line, without its markup and its last full stop."""
-    first = " ".join(doc.split("\n\n")[0].split())
-    return re.sub(r":\w+:`([^`]*)`", r"\1", first).replace("``", "").rstrip(".")
+    return unmarked(" ".join(doc.split("\n\n")[0].split())).rstrip(".")
+
+
+def unmarked(text: str) -> str:
+    """A docstring without its markup."""
+    return re.sub(r":\w+:`([^`]*)`", r"\1", text).replace("``", "")

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ..run import record_of
 from ..schema import BadSetting, nearest
-from .cards import TABLES, Card, cards, find
+from .cards import TABLES, Card, cards, find, unmarked
 from .flags import COMMON
 from .tables import console, print_json, print_run, table
 from .weights import sizes
@@ -88,7 +88,7 @@ def _show_card(card: Card) -> None:
     for fact, text in card.facts.items():
         out.print(Text(f"  {fact}: {text}"))
     out.print()
-    out.print(Text(card.doc or card.summary))
+    out.print(Text(unmarked(card.doc or card.summary)))
     if card.settings:
         made = table("settings")
         for column in ("name", "type", "default", ""):

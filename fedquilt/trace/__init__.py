@@ -3,7 +3,8 @@
 Nothing here is used when a net is trained.
 """
 
+from .check import broken
 from .find import Found, axes_of, batch
 from .walk import Untraceable
 
-__all__ = ["Found", "Untraceable", "axes_of", "batch"]
+__all__ = ["Found", "Untraceable", "axes_of", "batch", "broken"]

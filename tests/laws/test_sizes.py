@@ -76,4 +76,5 @@ def test_a_list_shows_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "134,902" in out and "223 k 589 k 1.1 M 1.8 M 3.0 M" in out and "21.3 k 82.6 k 184 k 326 k 540 k" in out
     assert main(["show", "vgg16"]) == 0
-    assert "15,132,936" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "15,132,936" in out and "see convnet for the settings" in out

@@ -333,6 +333,10 @@ def test_a_net_of_ones_own_has_depth_by_the_order_of_its_modules() -> None:
         m.depth(3)
     with pytest.raises(ValueError, match="names no stages"):
         model(Own(), {}, "last").depth(0)
+    with pytest.raises(ValueError, match=r"no layer 'body.3' to be a stage or an exit: each is, one of first, body,"):
+        model(Own(), {}, "last", ("body.0", "body.3"))
+    with pytest.raises(ValueError, match="each stage but the last has an exit: 1 do not fit 1 stages"):
+        model(Own(), {}, "last", ("body.0",), ("body.1",))
 
 
 def test_a_net_of_ones_own_has_exits() -> None:
