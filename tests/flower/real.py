@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -30,9 +31,12 @@ PKCS8, SSH = serialization.PrivateFormat.PKCS8, serialization.PrivateFormat.Open
 
 
 def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+    """One that nobody has, below those that systems give to outgoing connections: it stays free until it is used."""
+    while True:
+        port = 10240 + secrets.randbelow(32768 - 10240)
+        with socket.socket() as s, suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
 
 
 def certificates(folder: Path) -> None:
@@ -122,7 +126,7 @@ class Federation:
             "link", "flower-superlink", "--host", "127.0.0.1", "--port", str(self.port), *tls,
             "--enable-supernode-auth", "--database", str(self.folder / "state.db"),
         )  # fmt: skip
-        self.wait(self.listens, 60, "the SuperLink does not listen")
+        self.wait(self.listens, 300, "the SuperLink does not listen")
 
     def listens(self) -> bool:
         assert self.link is not None and self.link.poll() is None, self.log("link")
@@ -134,18 +138,18 @@ class Federation:
         done = self.flwr("supernode", "register", str(self.folder / f"key{client}.pub"), "tls")
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def start_node(self, client: int, config: str = "", **more: str) -> None:
+    def start_node(self, client: int, config: str = "", authority: str = "ca.crt", **more: str) -> None:
         self.nodes[client] = self.start(
-            f"node{client}", "flower-supernode", "--root-certificates", str(self.folder / "ca.crt"),
+            f"node{client}", "flower-supernode", "--root-certificates", str(self.folder / authority),
             "--superlink", f"127.0.0.1:{self.port}", "--port", str(free_port()),
             "--auth-supernode-private-key", str(self.folder / f"key{client}"),
             "--node-config", f"client-id={client} {config}".strip(), **more,
         )  # fmt: skip
 
-    def flwr(self, *words: str, timeout: float = 200) -> subprocess.CompletedProcess[str]:
+    def flwr(self, *words: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
         return self.told([str(BIN / "flwr"), *words], timeout)
 
-    def fedquilt(self, *words: str, timeout: float = 900) -> subprocess.CompletedProcess[str]:
+    def fedquilt(self, *words: str, timeout: float = 1500) -> subprocess.CompletedProcess[str]:
         return self.told([sys.executable, "-m", "fedquilt", *words], timeout)
 
     def told(self, command: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
@@ -170,11 +174,27 @@ class Federation:
             for p in family:
                 with suppress(psutil.NoSuchProcess):
                     p.send_signal(sign)
-            process.wait(30)
+            process.wait(120)
+
+    def processes(self, word: str, name: str = "") -> list[psutil.Process]:
+        """Those of this federation (of the node, or the like, of this name) whose command holds a word."""
+        out, home = [], str(self.folder / name)
+        for p in psutil.process_iter():
+            with suppress(psutil.Error):
+                said = p.environ().get("FLWR_HOME", "")
+                if f"{said}/".startswith(f"{home}/") and any(word in w for w in p.cmdline()):
+                    out.append(p)
+        return out
 
     def end(self) -> None:
         for process in reversed(self.every):
             self.kill(process)
+
+    def sweep(self) -> None:
+        """Whatever is left when a test has failed half-way."""
+        for p in self.processes(""):
+            with suppress(psutil.Error):
+                p.kill()
         shutil.rmtree(self.short, ignore_errors=True)
 
 
@@ -191,3 +211,4 @@ def federation(folder: Path, clients: int = 3, configs: Mapping[int, str] | None
         yield made
     finally:
         made.end()
+        made.sweep()
