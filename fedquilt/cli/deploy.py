@@ -65,6 +65,10 @@ def run(
     """
     from ..deploy.submit import Persistence, submit
 
-    submit(folder, connection, Persistence(attempts, patience))
+    try:
+        submit(folder, connection, Persistence(attempts, patience))
+    except KeyboardInterrupt:
+        hint = f"`flwr list {connection}` names it, `flwr stop RUN {connection}` ends it"
+        raise KeyboardInterrupt(f"not watched any more; a run that Flower has begun goes on: {hint}") from None
     print("the run is finished")
     return 0

@@ -22,6 +22,7 @@ from .app import FILE
 LONGEST = 120.0  # seconds that one call of Flower's command may take
 SILENT = 60.0  # seconds without a word of the run's log after which it is asked whether the run goes on
 _BEGUN = re.compile(r"started run (\d+)")
+_WRONG = re.compile(r"^\s*fedquilt\.schema\.BadSetting: (.+)")  # as the last line of a traceback says it
 
 
 class Unfinished(RuntimeError):
@@ -43,10 +44,12 @@ def submit(folder: Path, connection: str, how: Persistence = Persistence(), tell
         raise BadSetting(f"{folder} holds no Flower app: make one with fedquilt deploy init {folder} METHOD")
     command, run = flwr(), ""
     for attempt in range(1, how.attempts + 1):
-        run = _followed(command, folder, connection, how, tell)
+        run, wrong = _followed(command, folder, connection, how, tell)
         status = _ended(command, connection, run, how)
         if status == "finished:completed":
             return attempt
+        if status == "finished:failed" and wrong:
+            raise BadSetting(f"the server refused the run: {wrong}")
         if status == "finished:stopped":
             raise Unfinished(f"Flower's run {run} was stopped; to go on, submit it again")
         tell(f"Flower's run {run} ended as {status or 'unknown'}; what is kept goes on")
@@ -65,21 +68,25 @@ def flwr() -> str:
     return found
 
 
-def _followed(command: str, folder: Path, connection: str, how: Persistence, tell: Callable[[str], None]) -> str:
-    """Submit the app and pass its log on until that ends; Flower's name for the run."""
+def _followed(
+    command: str, folder: Path, connection: str, how: Persistence, tell: Callable[[str], None]
+) -> tuple[str, str]:
+    """Submit the app and pass its log on until that ends; Flower's name for the run, and which setting was refused."""
     end = time.monotonic() + how.patience
     while True:
-        last, run = "", ""
+        last, run, wrong = "", "", ""
         for line in _lines([command, "run", str(folder), connection, "--stream"]):
             if found := _BEGUN.search(line):
                 run = found[1]
             elif not line and run and _status(command, connection, run).startswith("finished"):
                 break
+            if found := _WRONG.search(line):
+                wrong = found[1]
             if line:
                 last = line
                 tell(line)
         if run:
-            return run
+            return run, wrong
         if time.monotonic() > end:
             raise Unfinished(f"Flower did not take the run in {how.patience:g} s: {last}")
         time.sleep(how.pause)
