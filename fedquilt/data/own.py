@@ -78,9 +78,9 @@ def own(
 
 
 def _tensor(values: Any, what: str, name: str) -> Tensor:
-    """Numbers, one entry a sample."""
+    """Numbers, one entry a sample; copied only where torch cannot have the array as it is."""
     try:
-        out = torch.as_tensor(values)
+        out = values if isinstance(values, Tensor) else torch.from_numpy(np.require(values, requirements=["C", "W"]))
     except (TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split()).split(". ")[0]
         raise ValueError(f"the {what} of {name} are not numbers in one array ({reason})") from error

@@ -55,6 +55,23 @@ def test_numbers_of_any_type_are_taken(kind: type) -> None:
     assert done.rounds == 1
 
 
+class Frame:
+    """Numbers in a form of its own, which numpy understands: as a data frame's."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return X
+
+
+def test_arrays_of_any_make_are_taken() -> None:
+    fixed = X.copy()
+    fixed.flags.writeable = False
+    wanted = own(X, Y).fingerprint
+    for x in (fixed, X[::-1].copy()[::-1], np.asfortranarray(X), X.tolist(), [torch.tensor(row) for row in X], Frame()):
+        assert own(x, Y).fingerprint == wanted
+    big = X.astype(np.float32)
+    assert own(big, Y).x.data_ptr() == big.ctypes.data, "in memory once"
+
+
 def test_targets_of_a_floating_type_are_predicted() -> None:
     for y, wide in ((X[:, 0], 1), (X[:, :2], 2), (X[:, :1], 1)):
         data = own(X, y)
