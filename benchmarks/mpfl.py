@@ -128,14 +128,16 @@ def page(head: list[str], rows: list[list[str]], said: list[str]) -> str:
 # ---- the parts of the page
 def update(b: Bench) -> str:
     lr, every = b.rate(), {"synchronous": []}
-    for name, schedule, delta, n in (
-        ("synchronous", "sync", 0.1, b.rounds),
-        ("windows of 0.3", "windows:share=0.3", 0.1, 4 * b.rounds),
-        ("windows of 0.5", "windows:share=0.5", 0.1, 3 * b.rounds),
-        ("windows of 0.5, not compensated", "windows:share=0.5", 0.0, 3 * b.rounds),
-        ("windows of 0.8", "windows:share=0.8", 0.1, 2 * b.rounds),
+    for name, share, delta in (
+        ("synchronous", 1.0, 0.1),
+        ("windows of 0.3", 0.3, 0.1),
+        ("windows of 0.5", 0.5, 0.1),
+        ("windows of 0.5, not compensated", 0.5, 0.0),
+        ("windows of 0.8", 0.8, 0.1),
     ):
-        every[name] = b.runs(partial(mpfl, delta=delta), lr, schedule=schedule, rounds=n, eval_every=max(1, n // 10))
+        n = round(b.rounds / share)  # as long, about
+        more = {"rounds": n, "schedule": f"windows:share={share:g}" if share < 1 else "sync"}
+        every[name] = b.runs(partial(mpfl, delta=delta), lr, **more, eval_every=max(1, n // 10))
     clock = min(pages.spent(x, "seconds") for found in every.values() for x in found)
     times = [share * clock for share in (0.25, 0.5, 1.0)]
     then = {name: [[pages.reached(x, "seconds", t)[0] for x in found] for t in times] for name, found in every.items()}

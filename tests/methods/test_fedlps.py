@@ -178,6 +178,17 @@ def test_learning_scores_costs_a_gradient_and_the_rest_is_as_small_as_the_ratio(
     assert 0 < probe < 0.5 * full
 
 
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_operations_at_a_ratio_are_those_of_the_sub_model_that_runs(share: float) -> None:
+    """Those of FedDrop's sub-models, which are nets of so many units and nothing else."""
+
+    def flops(method: Any) -> float:
+        return sum(c["flops"] for c in play(world(method, "cnn", clients=2, widths=(1.0,)), 1)[1][0].clients)
+
+    mine = small(METHODS["fedlps"], ratio="fixed", share=share, pattern="ordered", mu=0.0)
+    assert flops(mine) == flops(small(METHODS["feddrop"], ratio=share)) > 0
+
+
 def test_it_goes_on_with_its_scores_and_arms() -> None:
     method = small(METHODS["fedlps"])
     left_alone = flatten(dict(packed(play(world(method), 4)[0])))
