@@ -74,7 +74,10 @@ def same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> list[s
     """Refuse to go on with another run; say what differs that may change bits."""
     if old["id"] != new["id"]:
         differ = [k for k in new["run"] if k not in FREE and old["run"].get(k) != new["run"][k]] or ["the data"]
-        raise BadSetting(f"{folder} holds another run: {', '.join(differ)} differ from what is asked for")
+        raise BadSetting(
+            f"{folder} holds another run: {', '.join(differ)} differ from what is asked for; "
+            "choose another folder, or do it anew with --force"
+        )
     notices = []
     for part in MADE_WITH:
         for k, v in new[part].items():

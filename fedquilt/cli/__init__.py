@@ -59,8 +59,10 @@ def _plain(error: CycloptsError) -> str:
         known = [n for a in error.argument_collection or () for n in a.names]
         return f"no option is called {word}; {nearest(word, known)}`--help` lists all"
     if isinstance(error, UnknownCommandError):
-        known = [n for n in (error.app or ()) if not n.startswith("-")]
-        word = (error.unused_tokens or ["?"])[0]
+        names, word = list(error.app or ()), (error.unused_tokens or ["?"])[0]
+        if word.startswith("-"):
+            return f"no option is called {word}; {nearest(word, names)}`--help` lists all"
+        known = [n for n in names if not n.startswith("-")]
         return f"no command is called {word!r}; {nearest(word, known)}There are: {', '.join(known)}"
     if isinstance(error, UnusedCliTokensError):
         return f"too many words: {' '.join(error.unused_tokens or [])}"

@@ -41,7 +41,8 @@ def title(settings: Mapping[str, Any]) -> str:
     name = method["name"] if isinstance(method, Mapping) and "name" in method else str(method)
     data = settings["data"] if isinstance(settings["data"], str) else settings["data"]["made in Python"]
     clients = count(settings["clients"], "client")
-    return f"{name} on {data}: {clients}, {settings['partition']}, seed {settings['seed']}"
+    shared = "" if settings["partition"] == "auto" else f" {settings['partition']},"
+    return f"{name} on {data}: {clients},{shared} seed {settings['seed']}"
 
 
 def print_run(record: Mapping[str, Any], figures: Mapping[str, Any]) -> None:

@@ -26,7 +26,7 @@ def upto(widths: tuple[float, ...], width: float) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Tier(Part):
-    """The prefix of every group at the greatest of ``among`` that the device carries; statistics for each of them."""
+    """The prefix of every group at the greatest of the widths that the device carries; statistics for each of these."""
 
     among: tuple[float, ...] = FIFTHS
 

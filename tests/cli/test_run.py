@@ -119,6 +119,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on_and_says_how(call: Call, monkeypatch: 
         ("run fedspu --norm share", "'share'"),
         ("run fedspu --split 60/60/30", "adds up to 100"),
         ("runn fedspu", "no command is called 'runn'; did you mean 'run'"),
+        ("--versio", "no option is called --versio; did you mean '--version'"),
         ("resume nowhere", "nowhere holds no run"),
         ("list method", "did you mean 'methods'"),
         ("show fedsup", "did you mean 'fedspu'"),
