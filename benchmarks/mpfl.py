@@ -68,7 +68,7 @@ class Bench:
         """Those of a run."""
         size, rounds = self.size, more.get("rounds", self.rounds)
         same = {"data": self.data, "model": size.models[self.data], "partition": size.partitions[self.data]}
-        said = {"clients": size.clients, "fleet": FLEET, "schedule": "sync", "eval_every": max(1, rounds // 4)}
+        said = {"clients": size.clients, "fleet": FLEET, "schedule": "sync", "eval_every": max(1, rounds // 10)}
         return same | said | {"rounds": rounds} | more
 
     def rate(self, name: str = "mpfl", build: Callable[..., Method] = mpfl) -> float:
@@ -127,7 +127,7 @@ def page(head: list[str], rows: list[list[str]], said: list[str]) -> str:
 
 # ---- the parts of the page
 def update(b: Bench) -> str:
-    lr, every = b.rate(), {"synchronous": []}
+    lr, every = b.rate(), {}
     for name, share, delta in (
         ("synchronous", 1.0, 0.1),
         ("windows of 0.3", 0.3, 0.1),
@@ -137,7 +137,7 @@ def update(b: Bench) -> str:
     ):
         n = round(b.rounds / share)  # as long, about
         more = {"rounds": n, "schedule": f"windows:share={share:g}" if share < 1 else "sync"}
-        every[name] = b.runs(partial(mpfl, delta=delta), lr, **more, eval_every=max(1, n // 10))
+        every[name] = b.runs(partial(mpfl, delta=delta), lr, **more)
     clock = min(pages.spent(x, "seconds") for found in every.values() for x in found)
     times = [share * clock for share in (0.25, 0.5, 1.0)]
     then = {name: [[pages.reached(x, "seconds", t)[0] for x in found] for t in times] for name, found in every.items()}
@@ -226,9 +226,8 @@ def sizes(b: Bench) -> str:
             ("one left out, accuracy", left, "accuracy"),
             ("one left out, macro-F1", left, "macro_f1"),
         ):
-            each = [
-                [fmean(s) for x in results if (s := scores(x, metric, t))] for t in types
-            ]  # some have no such phone
+            held = [[scores(x, metric, t) for x in results] for t in types]
+            each = [[fmean(s) for s in runs if s] for runs in held]  # a draw of phones may lack a type
             rows.append(
                 [f"{name}, {what}", *(pages.spread(v) if v else "" for v in each), pages.spread(final(results, metric))]
             )
