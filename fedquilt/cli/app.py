@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from .. import __version__
 from .cards import TABLES, cards
 from .flags import flags, taking, tidy
-from .options import OUTPUT, WORK, Beside, Dry, Force, Jobs, Json, Many, Out, Quiet, Seeds, Track, Word
+from .options import OUTPUT, WORK, Beside, Dry, Force, Jobs, Json, Out, Quiet, Seeds, Sets, Sharings, Track, Word
 
 HELP = "Personalised federated learning on devices of unequal means."
 EPILOGUE = "With `--debug` an unexpected error shows its traceback."
@@ -88,8 +88,8 @@ def run(
 
 def compare(
     *what: str,
-    data: Many = None,
-    partition: Many = None,
+    data: Sets = None,
+    partition: Sharings = None,
     seeds: Seeds = None,
     baselines: Beside = True,
     tuned: Annotated[Path | None, Parameter(group=WORK, help="a search whose choices are used")] = None,

@@ -16,10 +16,10 @@ from cyclopts import Group, Parameter
 
 from ..run import Run
 from .cards import Setting, cards
+from .options import RUN
 
 ALONE = {"--plot": "partition.svg"}  # flags that may stand without a value, and what they then mean
 TRUTHS = ("true", "false", "yes", "no", "on", "off", "1", "0")
-RUN = Group("The run", sort_key=2)
 COMMON = {  # what settings are that mean the same in every method
     "fraction": "the share of the clients that a round asks",
     "lr": "the learning rate of local training",
