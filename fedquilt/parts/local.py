@@ -90,11 +90,12 @@ class Train(Part):
         """Train, answer, remember."""
         whole, sub = received(order, client)
         held = client.model.whole if self.keep == "whole" else sub
+        came = plain(order.cover.spans, client.device.width)
         out: Fitted = yield self.fit(
             order,
             client,
             take(whole, held),
-            free=sub if self.freeze else None,
+            free=sub.only(came.__contains__) if self.freeze else None,
             view=Scaler.of(client.model, client.device.width) if self.scaler else None,
         )
         metrics = yield from measured(order, client, out)
