@@ -17,7 +17,10 @@ class Board(App[None]):
     """A line a run; below, all that is to be said of the one that is chosen."""
 
     TITLE = "fedquilt"
-    CSS = "#pane { height: 40%; border-top: solid $primary; padding: 0 1; }"
+    CSS = """
+    DataTable { height: auto; max-height: 60%; }
+    #pane { height: 1fr; border-top: solid $primary; padding: 0 1; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [("q", "quit", "Quit"), ("r", "look", "Look again")]
 
     def __init__(self, seen: Seen, every: float) -> None:
