@@ -62,6 +62,14 @@ def test_convolution(layer: nn.Module, shape: Any, area: int, multiplications: i
     assert said(layer, torch.randn(B, *shape)) == (products + bias, 2 * products + bias)
 
 
+@pytest.mark.parametrize(("groups", "each"), [(1, 6 * 9), (2, 3 * 9)])
+def test_transposed_convolution(groups: int, each: int) -> None:
+    """Every entry of the input meets so many weights."""
+    layer = nn.ConvTranspose2d(4, 6, 3, stride=2, groups=groups)
+    products, bias = 2 * B * 4 * 5 * 5 * each, B * 6 * 11 * 11
+    assert said(layer, torch.randn(B, 4, 5, 5)) == (products + bias, 2 * products + bias)
+
+
 @pytest.mark.parametrize(
     ("layer", "eight", "nine"),
     [
