@@ -59,8 +59,8 @@ def mpfl(
     epoch (``halting="theorem"``), each client of these two classes being its own pilot in its first round.  The loss's
     shares, the temperature and delta are not given.  The gradient in the merge is what a client moved by, a step, from
     what it was sent: a server has no data.  Units are personal again when accuracy falls to below ``threshold`` times
-    the best since (the paper's fixed 93 to 99 % would strike in every round before it is reached; with
-    ``relative=false`` it strikes only after).  Growing is by copies, not by search; a window's end is a round of the
+    the best since, and by more than chance makes of so few samples (the paper's fixed 93 to 99 % would strike in every
+    round before it is reached; with ``relative=false`` it strikes only after).  Growing is by copies, not by search; a window's end is a round of the
     run, and nobody waits for the slowest.  Without ``seconds`` the run's net is the base, who trains it in the
     time that more than half of them need has the means for it, and a round is what it takes the slowest.
     ``distil=false`` leaves out all teaching between nets.

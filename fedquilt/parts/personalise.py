@@ -26,8 +26,9 @@ class Personalised(Part):
     The share ``ratio`` of each group is pruned from what travels, and kept: it stays with the client as it is.  In a
     round all of the net trains for the share ``early`` of the epochs, then the personal units alone.  Which these are
     is found after the early epochs of the client's first round, and again when what it holds and receives falls on
-    validation data below ``threshold`` times the best since then (``relative``); or, as the paper has it, below
-    ``threshold`` itself, once that has been reached.
+    validation data below ``threshold`` times the best since then (``relative``), and by more than ``sure`` standard
+    deviations of what chance makes of an accuracy on so many samples: few samples vary by as much as a change of the
+    data does.  Or, as the paper has it, below ``threshold`` itself, once that has been reached.
     """
 
     train: Train = Train()
@@ -35,11 +36,14 @@ class Personalised(Part):
     early: float = 0.25
     threshold: float = 0.8
     relative: bool = True
+    sure: float = 2.0
 
     def __post_init__(self) -> None:
         for name in ("ratio", "early", "threshold"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is a share, from 0 to 1, not {getattr(self, name)}")
+        if not self.sure >= 0:
+            raise ValueError(f"sure is a number of standard deviations, at least 0, not {self.sure}")
 
     def grant(self, cover: Cover, model: Model) -> Grant:
         """Any of the units, whatever was sent, and which these are."""
@@ -56,15 +60,18 @@ class Personalised(Part):
         before = float(known) if isinstance(known, (int, float)) else None
         if score is None or before is None:
             return False, score if before is None else before
-        if self.fallen(score, before):
+        if self.fallen(score, before, client.counts.get("val", 0)):
             return True, None
         return False, max(score, before)
 
-    def fallen(self, score: float, before: float) -> bool:
-        """Has the score fallen too far below the best before?"""
+    def fallen(self, score: float, before: float, samples: int = 0) -> bool:
+        """Has the score, on so many samples (0: not known), fallen too far below the best before?"""
         if not self.relative:
             return score < self.threshold <= before
-        return score < before * self.threshold if before >= 0 else score * self.threshold < before
+        if before < 0:  # no accuracy, but minus a loss
+            return score * self.threshold < before
+        luck = math.sqrt((score * (1 - score) + before * (1 - before)) / samples) if samples else 0.0
+        return score < before * self.threshold and before - score > self.sure * luck
 
     def shared(self, order: Order, client: Client, start: Params, epochs: int, anew: bool) -> Generator[Any, Any, Any]:
         """The trainings of so many epochs from ``start``, and the personal units."""

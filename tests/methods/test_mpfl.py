@@ -295,6 +295,14 @@ def test_a_fall_by_hand(relative: bool, scores: list[float], fired: list[int]) -
     assert found == fired
 
 
+def test_what_chance_makes_of_few_samples_is_no_fall() -> None:
+    """From 0.6 to 0.4: of 20 samples chance makes twice 0.155, of 100 twice 0.069."""
+    local = Personalised(threshold=0.8)
+    assert not local.fallen(0.4, 0.6, 20) and local.fallen(0.4, 0.6, 100) and local.fallen(0.4, 0.6)
+    assert local.fallen(0.2, 0.6, 20) and Personalised(threshold=0.8, sure=1.0).fallen(0.4, 0.6, 20)
+    assert not local.fallen(0.55, 0.6, 10**6), "not a fifth less"
+
+
 def test_where_less_is_better_a_fall_is_a_rise() -> None:
     local = Personalised(threshold=0.8)
     assert local.fallen(-1.3, -1.0) and not local.fallen(-1.2, -1.0) and not local.fallen(-0.5, -1.0)
