@@ -55,15 +55,15 @@ def mpfl(
     train less holds a shrunk net, which teaches until epoch h2.  The server merges after each ``window`` of a round,
     what is late with compensation; who has answered trains again.
 
-    The paper leaves much open.  h1 and h2 are shares of the epochs (20 and 25 of 40); Theorem 1 is solved for the
-    epoch (``halting="theorem"``), each client of these two classes being its own pilot in its first round.  The loss's
-    shares, the temperature and delta are not given.  The gradient in the merge is what a client moved by, a step, from
-    what it was sent: a server has no data.  Units are personal again when accuracy falls to below ``threshold`` times
-    the best since, and by more than chance makes of so few samples (the paper's fixed 93 to 99 % would strike in every
-    round before it is reached; with ``relative=false`` it strikes only after).  Growing is by copies, not by search; a window's end is a round of the
-    run, and nobody waits for the slowest.  Without ``seconds`` the run's net is the base, who trains it in the
-    time that more than half of them need has the means for it, and a round is what it takes the slowest.
-    ``distil=false`` leaves out all teaching between nets.
+    The paper leaves much open. h1 and h2 are shares of the epochs (20 and 25 of 40); Theorem 1 is solved for the
+    epoch (``halting="theorem"``), each client of these two classes being its own pilot in its first round. The
+    loss's shares, the temperature and delta are not given. The gradient in the merge is what a client moved by, a
+    step, from what it was sent: a server has no data. Units are personal again when accuracy falls to below
+    ``threshold`` times the best since, and by more than chance makes of so few samples (the paper's fixed 93 to 99
+    % would strike in every round before it is reached; with ``relative=false`` it strikes only after). Growing is
+    by copies, not by search; a window's end is a round of the run, and nobody waits for the slowest. Without
+    ``seconds`` the run's net is the base, who trains it in the time that more than half of them need has the means
+    for it, and a round is what it takes the slowest. ``distil=false`` leaves out all teaching between nets.
 
     :family: personal sub-models
     :sent: The units that the client has found personal (which they are comes back); all, if it is new or its net larger
