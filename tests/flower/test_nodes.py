@@ -123,6 +123,21 @@ def test_letters_go_through_a_socket_as_they_are() -> None:
         writer.join()
 
 
+def test_who_has_read_a_letter_may_close_the_line() -> None:
+    here, there = socket.socketpair()
+
+    class Quick:
+        """A line at whose other end the first bytes are read and the line is closed, before this end goes on."""
+
+        def sendall(self, data: bytes) -> None:
+            here.sendall(data)
+            there.recv(1 << 16)
+            there.close()
+
+    with here, there:
+        letter.send(Quick(), Letter({"kind": "hello"}))  # type: ignore[arg-type]
+
+
 def test_a_worker_is_started_once_answers_all_and_dies_with_its_node(tmp_path: Path) -> None:
     """Two short processes, one after another, as Flower starts them, below one that stands for the node."""
     config = config_of(tiny("fedavg"), tmp_path / "r")
@@ -132,7 +147,8 @@ def test_a_worker_is_started_once_answers_all_and_dies_with_its_node(tmp_path: P
         "assert 'torch' not in sys.modules;"
         "print(json.dumps(ask(json.loads(sys.argv[1]), Letter({'kind': 'hello'}), 200).facts))"
     )
-    node = "import subprocess, sys; [subprocess.run([sys.executable, '-c', *sys.argv[1:]]) for _ in range(2)]; input()"
+    run = "subprocess.run([sys.executable, '-c', *sys.argv[1:]], check=True)"
+    node = f"import subprocess, sys; [{run} for _ in range(2)]; input()"
     root = str(Path(__file__).parents[2])
     short = Path(tempfile.mkdtemp(prefix="fq"))
     process = subprocess.Popen(

@@ -34,7 +34,8 @@ def send(line: socket.socket, letter: Letter) -> None:
     """Write a letter to a socket."""
     facts = json.dumps(letter.facts).encode()
     line.sendall(FRAME.pack(MAGIC, len(facts), len(letter.blob)) + facts)
-    line.sendall(letter.blob)
+    if letter.blob:  # who has read a letter without may have answered and closed the line by now
+        line.sendall(letter.blob)
 
 
 def receive(line: socket.socket) -> Letter:
