@@ -60,6 +60,10 @@ class History:
         words = [c["outcome"] for c in self.clients]
         return {w: words.count(w) for w in sorted(set(words))}
 
+    def failure(self) -> Record:
+        """The first reason why a client's work failed, if any did."""
+        return next(({"failure": c["reason"]} for c in self.clients if c["outcome"] == "failed"), {})
+
     def early(self) -> Record | None:
         """The figures of the round after which the stop's condition was met, whether or not the run ended there."""
         reached = next((r["reached"] for r in self.rounds if r["reached"] is not None), None)
@@ -74,6 +78,7 @@ class History:
             "stopped": stopped,
             **self.costs(rounds),
             "outcomes": self.outcomes(),
+            **self.failure(),
             "early": self.early(),
             "scores": self.at(),
             "best": {"round": best, "picked on": split, "scores": self.at(best)},

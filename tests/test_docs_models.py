@@ -136,6 +136,17 @@ def test_a_table_that_was_changed_is_held_to_the_laws(here: Path, capsys: pytest
     assert "quilted:net does not run on an input of 3,8,8: " in capsys.readouterr().err
 
 
+def test_why_a_net_fails_at_some_clients_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "mynet.py").write_text(
+        BLOCKS[0][1].replace("return", "assert not self.training or len(x) > 4, '[b]four'; return")
+    )
+    (here / "quilted.py").write_text(BLOCKS[2][1])
+    line = "run fedavg --model quilted:net --clients 8 --rounds 1 --epochs 1 --batch 5 --fraction 1 --out runs/some"
+    assert main(line.split()) == 0
+    told = capsys.readouterr().out
+    assert " failed." in told and "The first failure: AssertionError: [b]four" in told
+
+
 @pytest.mark.parametrize(
     ("line", "say"),
     [

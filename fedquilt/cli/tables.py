@@ -9,6 +9,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
@@ -67,6 +68,8 @@ def print_run(record: Mapping[str, Any], figures: Mapping[str, Any]) -> None:
         lines.append(f"Stopped early it would have taken {cost({**early, 'rounds': early['round']})}.")
     if {*figures.get("outcomes", ())} - {"accepted"}:
         lines.append("Replies: " + ", ".join(f"{n} {word}" for word, n in figures["outcomes"].items()) + ".")
+    if "failure" in figures:
+        lines.append(escape(f"The first failure: {figures['failure']}"))
     for line in lines:
         out.print(Padding(line, (0, 2)), highlight=False)
 
