@@ -1,6 +1,6 @@
 """What FLrce's map costs: its part of a round, and a large fleet's map in RAM, in files and as sketches.
 
-python benchmarks/flrce_cost.py       # some minutes and 8 GB; writes into docs/methods/flrce.md
+python benchmarks/flrce_cost.py       # a quarter of an hour and 8 GB; writes into docs/methods/flrce.md
 python benchmarks/flrce_cost.py --clients 40 --params 1000 --cohort 4 --rounds 2 --share-rounds 2 --page copy.md
 """
 
