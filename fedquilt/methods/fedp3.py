@@ -13,6 +13,7 @@ from ..parts.schedule import Sync
 def fedp3(
     layers: Layers = "two",
     keep: float = 0.9,
+    least: float = 1.0,
     weight: Weight = "uniform",
     fraction: float = 0.1,
     lr: float = 0.05,
@@ -31,7 +32,9 @@ def fedp3(
     ``layers`` of a client: ``one`` hidden layer (the paper's LowerB), ``two`` or ``three`` consecutive ones (OPU2,
     OPU3), a ``random`` half in each round (OPR), or all.  A layer is a stage of the net; which ones a client
     has follows from its id, where the authors' code goes by blocks of 25 clients.  What stands outside of the stages
-    is everybody's.  Of the paper's two prunings the global one is built; the local one, drawn in each step, is not.
+    is everybody's.  ``least`` below 1 is the paper's local pruning by ordered dropout: a step runs and moves the first
+    units of every group alone, a share of them that is drawn anew, from ``least`` to 1.  (Its other forms drop single
+    weights, which saves nothing.)
     The authors' experiments have everybody take part in every round (``fraction=1``).
 
     :family: sub-models
@@ -41,7 +44,7 @@ def fedp3(
     return Method(
         "fedp3",
         send=SomeLayers(layers, keep),
-        local=ForLayers(train),
+        local=ForLayers(train, least),
         merge=CoverMean(weight),
         schedule=Sync(fraction),
     )

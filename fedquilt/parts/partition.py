@@ -9,13 +9,14 @@ from typing import Any, Literal
 import torch
 
 from ..cover import Cover, Params
-from ..fit import Fitted
+from ..fit import Fitted, Slices
 from ..fleet import Device
 from ..key import Key
 from ..model import Model
 from ..types import Brief, Client, Grant, Order, Part, Served, Serving, State, Work
 from .local import Train, answer, measured, remember, section, sewn
 from .masks import largest, masked, prunable
+from .nested import Nested
 from .sparse import Masked, thin
 
 Layers = Literal["all", "one", "two", "three", "random"]
@@ -128,7 +129,22 @@ def stage_of(model: Model, name: str) -> str | None:
 
 @dataclass(frozen=True)
 class ForLayers(Masked):
-    """FedP3's client: trains what it was sent, the thin layers under their masks, and answers with its own layers."""
+    """FedP3's client: trains what it was sent, the thin layers under their masks, and answers with its own layers.
+
+    With ``least`` below 1 each step draws one of five shares from there to 1, and runs and moves the first units
+    of every group alone, so many of them.
+    """
+
+    least: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.least <= 1:
+            raise ValueError(f"least is a share of the units, above 0 and at most 1, not {self.least}")
+
+    def _slices(self, model: Model, whole: Params, key: Key) -> Slices:
+        """What a step may draw."""
+        shares = tuple(self.least + (1 - self.least) * i / 4 for i in range(5))
+        return Nested(self.train, shares).slices(model, whole, 1.0, key, own=False)
 
     def grant(self, cover: Cover, model: Model) -> Grant:
         """Whole tensors of what was sent."""
@@ -137,7 +153,8 @@ class ForLayers(Masked):
     def __call__(self, order: Order, client: Client) -> Work:
         """Train all, tell some."""
         m, (whole, free) = client.model, thin(order, client)
-        out: Fitted = yield self.train.fit(order, client, whole, free=free)
+        slices = self._slices(m, whole, client.key.at("width")) if self.least < 1 else None
+        out: Fitted = yield self.train.fit(order, client, whole, free=free, slices=slices)
         metrics = yield from measured(order, client, out)
         mine = {None, *str(order.scalars["layers"]).split(",")}
         spoken = order.cover.only(lambda k: stage_of(m, k) in mine)

@@ -192,3 +192,18 @@ def test_fedp3_tells_only_its_layers_and_sees_the_largest_weights_of_the_others(
     assert {s for i in range(4) for s in SomeLayers("random").own(sim.model, i, sim.key.at(i))} == {"dense1", "dense2"}
     with pytest.raises(ValueError, match="keep is a share"):
         SomeLayers(keep=0.0)
+
+
+def test_fedp3s_second_pruning_moves_a_prefix_of_the_units_alone() -> None:
+    """One step: of 16 units the first 8, 10, 12, 14 or all have moved, and not every client drew the same."""
+    sim = world(small(METHODS["fedp3"], layers="all", least=0.5, batch=1000, momentum=0.9), "mlp", clients=12)
+    drawn = set()
+    for o, r in exchanged(sim, sim.begin()):
+        moved = (r.params["dense1.linear.bias"] != o.params["dense1.linear.bias"]).nonzero().flatten()
+        k = next(k for k in (8, 10, 12, 14, 16) if int(moved.max()) < k)
+        weight = (r.params["dense2.linear.weight"] != o.params["dense2.linear.weight"]).nonzero()
+        assert weight.max() < k
+        drawn.add(k)
+    assert len(drawn) > 1
+    with pytest.raises(ValueError, match="least is a share"):
+        METHODS["fedp3"](least=0.0)
