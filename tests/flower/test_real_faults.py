@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from .real import Federation, certificates, federation, node_key
@@ -72,20 +73,30 @@ def test_a_worker_that_is_killed_costs_a_reply_and_another_takes_its_place(tmp_p
         assert outcomes[-1] == {"accepted": 3}
 
 
+def asking(worker: psutil.Process) -> bool:
+    """Is somebody connected to its socket, beside the socket that listens?"""
+    [place] = [Path(w) for w in worker.cmdline() if w.endswith(".sock")]
+    return Path("/proc/net/unix").read_text().count(str(place.with_suffix(""))) > 1
+
+
 def test_a_client_app_that_is_killed_costs_a_reply(tmp_path: Path) -> None:
-    """Flower notices after about a minute; the worker lives on, and so does its memory."""
+    """While it waits for its worker, which is held up; Flower notices after about a minute, and the worker lives on."""
     with federation(tmp_path) as f:
         folder, out = app(f, "a", asked("fedspu", rounds=4))
         with going(f, folder) as run:
             f.wait(lambda: len(rounds(out)) >= 1, 600, "no round was finished")
-            before, old = workers(f, "node1"), f.processes("flwr-clientapp", "node1")
-            f.wait(lambda: set(f.processes("flwr-clientapp", "node1")) - set(old), 300, "no app for the second round")
+            [worker] = workers(f, "node1")
+            worker.suspend()
+            f.wait(lambda: asking(worker), 300, "no app asks the worker")
             for p in f.processes("flwr-clientapp", "node1"):
                 p.kill()
+            worker.resume()
             run.result(timeout=1200)
-            assert len(before) == 1 and workers(f, "node1") == before
+            assert workers(f, "node1") == [worker]
         outcomes = [r["outcomes"] for r in rounds(out)]
-        assert outcomes == [{"accepted": 3}, {"accepted": 2, "failed": 1}, {"accepted": 3}, {"accepted": 3}]
+        # the second round had begun, and may have ended before the worker was held up
+        lost = {"accepted": 2, "failed": 1}
+        assert lost in outcomes[1:3] and [o for o in outcomes if o != lost] == [{"accepted": 3}] * 3
         records = [json.loads(line) for line in (out / "clients.jsonl").read_text().splitlines()]
         [failed] = [r for r in records if r["outcome"] == "failed"]
         assert failed["client"] == 1 and "Flower's error" in failed["reason"]
