@@ -34,8 +34,8 @@ class ByCriteria(Part):
         if not 0 < self.share <= 1:
             raise ValueError(f"share is of the clients, above 0 and at most 1, not {self.share}")
 
-    def among(self, fleet: Fleet) -> list[int]:
-        """The participants that would be chosen of those who are there, sorted."""
+    def among(self, fleet: Fleet, least: int = 1) -> list[int]:
+        """The participants that would be chosen of those who are there, sorted; ``least`` at least, if there are."""
         ids = sorted(fleet.without(fleet.away).devices)
         luck = (fleet.key or Key(0)).at("criteria").permutation(len(ids)).tolist()
         left = [ids[i] for i in luck]
@@ -43,7 +43,7 @@ class ByCriteria(Part):
         counts = dict.fromkeys((fleet.devices[i].tier for i in left), 0)
         networks: set[str] = set()
         chosen: list[int] = []
-        for _ in range(min(len(left), max(1, int(self.share * len(fleet) + 1e-9)))):
+        for _ in range(min(len(left), max(least, int(self.share * len(fleet) + 1e-9)))):
             fewest = min(counts[fleet.devices[i].tier] for i in left)
             points = {i: fixed[i] + self._beside(fleet.devices[i], counts, fewest, networks) for i in left}
             best = max(left, key=points.__getitem__)
@@ -71,6 +71,6 @@ class ByCriteria(Part):
 
     def __call__(self, state: State, fleet: Fleet, n: int, key: Key) -> list[int]:
         """All participants that are free; of more than are wanted a draw, sorted."""
-        chosen = state.notes.get("select") or self.among(fleet)
+        chosen = state.notes.get("select") or self.among(fleet, n)  # who is away is no longer in the fleet
         free = [i for i in chosen if i in fleet.devices]
         return sorted(free[j] for j in key.permutation(len(free))[:n].tolist())

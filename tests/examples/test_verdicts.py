@@ -52,3 +52,54 @@ def test_accuracy_against_a_cost_is_read_between_scorings(pages: Any) -> None:
     assert text.splitlines()[0].strip("| ").split(" | ")[1:] == [f"at {c} FLOP" for c in ("1.5", "3", "6", "12", "24")]
     assert cheap[3:] == ["50.0 ± 0.0", "(50.0 ± 0.0)", "(50.0 ± 0.0)"] and costly[1] == "11.5 ± 0.0"
     assert costly[5].startswith("(30.0")
+
+
+# ---- the commands as a whole, on digits
+def page(folder: Path, parts: list[str]) -> Path:
+    """A page with a place for each of these."""
+    path = folder / "page.md"
+    path.write_text("\n".join(f"<!-- measured: {p} -->\n<!-- end of {p} -->" for p in parts))
+    return path
+
+
+@pytest.mark.slow
+def test_fedlps_s_command_writes_every_part_with_its_verdicts(pages: Any, tmp_path: Path) -> None:
+    command = import_module("fedlps")
+    command.DATA["digits"] = {"clients": 3, "rounds": 1, "model": "mlp:hidden=8"}
+    command.EPOCHS["digits"] = 1
+    text = page(tmp_path, [f"{p} digits" for p in command.PARTS])
+    words = ["--rounds", "1", "--seeds", "2", "--out", str(tmp_path / "runs"), "--page", str(text), "--data", "digits"]
+    command.main(words)
+    said = text.read_text()
+    assert said.count("Verdict:") == 3 and "Against operations:" in said and "Against virtual time:" in said
+    assert sum(f"s = {s:g} |" in said for s in command.SHARES) == 4 and "pucbv, redrawn each round |" in said
+    assert "TFLOP" in said and "nan" not in said and "over 2 seeds" in said
+    command.main(words)
+    assert text.read_text() == said, "nothing is run or said anew"
+
+
+@pytest.mark.slow
+def test_mpfl_s_command_writes_every_part_with_its_verdicts(pages: Any, tmp_path: Path) -> None:
+    command = import_module("mpfl")
+    same = {"digits": "mlp:hidden=16"}
+    command.WHOLE["digits"] = same["digits"]
+    command.SIZES["smoke"] = command.Size(5, 2, 1, same, {"digits": "iid"}, 1)
+    three, command.three = command.three, lambda b: [f"mlp:hidden={n}" for n in (8, 16, 24)]
+    text = page(tmp_path, list(command.PARTS))
+    words = f"--size smoke --seeds 2 --out {tmp_path / 'runs'} --page {text} --data digits".split()
+    try:
+        command.main(words)
+    finally:
+        command.three = three
+    said = text.read_text()
+    assert said.count("Verdict:") == len(command.PARTS) == 7 and "nan" not in said
+    for word in (
+        "windows of 0.3",
+        "without",
+        "Theorem 1, epsilon = 1",
+        "ratio 0.75, never",
+        "V6",
+        "T8",
+        "one left out",
+    ):
+        assert word in said

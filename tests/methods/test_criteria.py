@@ -72,6 +72,16 @@ def test_they_are_chosen_once_and_all_take_part_in_every_round() -> None:
     assert len(asked[0]) == 6 and all(a == asked[0] == now.state.notes["select"] for a in asked)
 
 
+def test_who_is_away_at_first_makes_them_no_fewer() -> None:
+    """Six of ten are there: of all ten the share is four, in the first round too."""
+    method = replace(small(METHODS["fedavg"]), select=ByCriteria(0.4), schedule=Sync(0.4))
+    fleet = of({i: Device() for i in range(10)}, away=frozenset({1, 3, 5, 7}))
+    first = world(method, "mlp", clients=10).method
+    n = first.schedule.want(len(fleet), 0)
+    asked = first.select(state(params(0.0)), fleet.without(fleet.away), n, Key(0))
+    assert asked == first.select.learn(None, state(params(0.0)), [], fleet) and len(asked) == 4
+
+
 def test_another_schedule_is_a_setting() -> None:
     method = replace(small(METHODS["fedavg"]), select=ByCriteria(0.6), schedule=Sync(0.3))
     now, told = play(world(method, "mlp", clients=10), 6)
