@@ -118,7 +118,8 @@ def measured(label: str, data: str, args: Any, beside: Mapping[str, Line] | None
     values = {(s, c["client"]): c["accuracy"] for s, r in zip(seeds, results, strict=True) for c in served(r)}
     common = fmean(majority(r) for r in runs)
     each = [pages.accuracy(r) for r in results]
-    text = sentence(data, rounds, lr, each, values, common, beside or {}, args)
+    whole = [w for r in results if (w := r.history.at()["test"]["global"]) is not None]
+    text = sentence(data, rounds, lr, each, whole, values, common, beside or {}, args)
     return Line(text, fmean(each), values)
 
 
@@ -143,6 +144,7 @@ def sentence(
     rounds: int,
     lr: float,
     each: Sequence[float],
+    whole: Sequence[float],
     values: Mapping[tuple[int, int], float],
     common: float,
     beside: Mapping[str, Line],
@@ -155,6 +157,8 @@ def sentence(
         f"{pages.spread(each)} % (standard deviation over clients {100 * pstdev(values.values()):.1f}); "
         f"learning rate {lr:g}, the best of {tried} on validation data after {args.search_rounds} rounds."
     ]
+    if whole:
+        said.append(f"The global model on everybody's test data together: {pages.spread(whole)} %.")
     if beside:
         others = ", ".join(f"{label} {100 * line.mean:.1f} %" for label, line in beside.items())
         said.append(f"Beside it: {others}, the commonest class {100 * common:.1f} %.")
