@@ -181,7 +181,7 @@ def halting(b: Bench) -> str:
         said.append(pages.told(f"{name}: accuracy", final(every[name]), "never halting", final(every["never"])))
         pairs = zip(every[name], every["never"], strict=True)
         saved = [1 - pages.spent(x, "flops") / pages.spent(y, "flops") for x, y in pairs]
-        said.append(f"{name}: {pages.spread(saved)} % of the operations are saved.")
+        said.append(f"{name}: {pages.spread(saved)} % of the operations are saved, pilots counted.")
     return page([*HEAD, "epochs with help"], rows, said)
 
 
