@@ -56,7 +56,7 @@ class Browser:
         self.session = found["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.tell(f"{domain}.enable")
-        self.tell("Emulation.setFocusEmulationEnabled", enabled=True)  # as with a person before it: a copy asks for that
+        self.tell("Emulation.setFocusEmulationEnabled", enabled=True)  # a copy asks for a person before the page
 
     def tell(self, method: str, **params: Any) -> dict[str, Any]:
         """A command, and its answer."""
