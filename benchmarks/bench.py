@@ -71,16 +71,20 @@ def measure(work: Work, args: argparse.Namespace, seconds: float) -> None:
             for name in list(stage.there):
                 note({"contestant": name, "kind": words.split()[0], "round": n, **stage.ask(name, words)})
 
+        def score(n: int) -> None:
+            if work.scored:
+                turn("score", n)
+
         for name in names:
             note({"contestant": name, "kind": "start", **stage.start(name)})
-        turn("score", 0)
+        score(0)
         turn("round 0", 0)
-        turn("score", 1)
+        score(1)
         for n in range(1, rounds + 1):
             turn(f"round {n}", n)
             if n >= LEAST and time.monotonic() - began > seconds:
                 break
-        turn("score", n + 1)
+        score(n + 1)
         for name in list(stage.there):
             note({"contestant": name, "kind": "memory", "bytes": stage.memory(name)})
     (folder / "done").touch()

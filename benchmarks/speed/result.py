@@ -127,9 +127,10 @@ def told(rows: Mapping[str, Sequence[Row]], command: str) -> str:
         f"Written by `{command}` (`make bench` first makes the environment). What each workload is: "
         "`benchmarks/speed/work.py`. A round's seconds are the median over the timed rounds plus a tenth of an "
         "evaluation, which for fedquilt is every client's own model on its validation and test part and the global "
-        "model, for the others one loss of the global model. `times` is how many times as long a round takes as the "
-        "fastest fedquilt of fedavg in the same round: the median, and the quartiles. The loss after the first round "
-        "stands beside that of what it is compared with, in brackets. Data are random numbers from a key.",
+        "model, for the others one loss of the global model; in W6 rounds alone. `times` is how many times as long a "
+        "round takes as the fastest fedquilt of fedavg in the same round: the median, and the quartiles. The loss "
+        "after the first round stands beside that of what it is compared with, in brackets. Data are random numbers "
+        "from a key.",
         machine(),
     ]
     for name, found in rows.items():

@@ -21,7 +21,8 @@ from ..types import Served
 from . import Data, Done, Failed, Job, Setup
 from .trim import blocks, trimmed
 
-SCORE_BATCH = 512
+SCORE_BATCH = 64  # what a processor's cache holds; how the samples of a score are split changes nothing, but for
+WIDE_BATCH = 512  # statistics that are taken over each batch: of these there should be many samples
 FEW = 8  # samples of which a form's cost is told
 FORMS = 4096  # executed forms whose costs are remembered
 
@@ -115,7 +116,8 @@ class Serial:
                 if f.flops is not None and spent.steps and spent.flops >= f.flops:
                     break
                 pick = f.slices.at(spent.steps) if f.slices else None
-                xb, yb = self._ready(x[rows], f.key.at("augment", spent.steps)), y[rows]
+                xb, yb = x.index_select(0, rows), y.index_select(0, rows)
+                xb = self._ready(xb, f.key.at("augment", spent.steps))
                 spent += self._cost((*executed, pick), xb, yb, probe, run.moving, run.held).at(len(rows), beside)
                 loss += run.step(xb, yb, pick).double() * len(rows)
         if f.norm == "post-hoc":
@@ -146,7 +148,8 @@ class Serial:
         batch = not NORMS[e.norm].running
         spent = self._score_cost(e.model, params, x, batch)
         with torch.no_grad(), mode(e.model.net, train=False, batch=batch):
-            for xb, yb in zip(x.split(SCORE_BATCH), y.split(SCORE_BATCH), strict=True):
+            size = WIDE_BATCH if batch else SCORE_BATCH
+            for xb, yb in zip(x.split(size), y.split(size), strict=True):
                 if len(xb):
                     tally = add(
                         tally, e.task.tally(call(e.model.net, _own(e.model, params), self._ready(xb)).logits, yb)
@@ -216,7 +219,7 @@ def calibrated(model: Model, params: Params, x: Tensor, ready: Layout = lambda t
     before = [m.momentum for m in layers]
     try:
         with torch.no_grad(), mode(model.net, train=False, batch=True):
-            for i, xb in enumerate(x.split(SCORE_BATCH)):
+            for i, xb in enumerate(x.split(WIDE_BATCH)):
                 for m in layers:
                     m.momentum = 1 / (i + 1)
                 call(model.net, weights | buffers, ready(xb))

@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from ..cover import Params
 from ..fit import Fit
 
-WORTH = 300
+WORTH = 1000
 
 
 def gathered(t: Tensor, axis: int, which: Tensor | None) -> Tensor:

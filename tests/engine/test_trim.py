@@ -61,7 +61,7 @@ def test_the_operations_are_those_of_the_block(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_layer_is_trimmed_where_it_loses_enough_products() -> None:
-    """Of 64 x 64 x 3 x 3, with a fifth free: 9 (4096 - 144) multiplications for 24 copied channels, above 300."""
+    """Of 64 x 64 x 3 x 3, with a fifth free: 9 (4096 - 144) multiplications for 24 copied channels, above 1000."""
     model = build({**CNN, "conv": (64, 64), "dense": ()}, KEY)
     f = Fit(model, Classification(5), weights(model), fit("cnn").data, KEY, free=model.prefix(0.2))
     assert set(trim.blocks(f)) == {"conv2.conv.weight"}  # the first layer has too few inputs, the head too few outputs
