@@ -305,7 +305,7 @@ def goals(args: argparse.Namespace) -> str:
         (f"W2: one process beside {args.cores}", times(two, serial, both), 1.6),
     ]
     rows = [
-        [what, f"at least {goal:g} times as long", f"{got:.2f}", word(got >= goal, got)] for what, got, goal in least
+        [what, f"at least {goal:g} times as long", f"{got:.3f}", word(got >= goal, got)] for what, got, goal in least
     ]
     parts, _ = anatomy(work_of("W1", False), "fedavg", args.rounds)
     whole, out, bare = sum(parts.values()), outside(parts, True), outside(parts, False)
