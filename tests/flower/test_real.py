@@ -90,7 +90,10 @@ def test_three_real_nodes_give_the_simulators_bits_and_one_may_be_killed(three: 
 
 
 def closes_by_its_deadline(f: Federation) -> None:
-    """A SuperNode is killed in a round: its reply is missing, those of the rest are merged, and it is asked no more."""
+    """A SuperNode is killed in a round: its reply is missing, and those of the rest are merged.
+
+    It is asked no more once Flower lists its node no longer, which may take until after the next round has begun.
+    """
     folder, out = app(f, "killed", asked("fedspu", rounds=3, schedule="deadline:seconds=60"))
     with ThreadPoolExecutor(1) as pool:
         going = pool.submit(deployed, f, folder, "--attempts", "1")
@@ -100,5 +103,6 @@ def closes_by_its_deadline(f: Federation) -> None:
     told = [(r["asked"], r["merged"], r["outcomes"]) for r in rounds(out)]
     assert told[0] == ([0, 1, 2], [0, 1, 2], {"accepted": 3})
     # Flower may say by then that the node is gone, or may not: its reply is lost either way
-    assert told[1] in [([0, 1, 2], [0, 1], {"accepted": 2, outcome: 1}) for outcome in ("late", "failed")]
-    assert told[2] == ([0, 1], [0, 1], {"accepted": 2})
+    lost = [([0, 1, 2], [0, 1], {"accepted": 2, outcome: 1}) for outcome in ("late", "failed")]
+    assert told[1] in lost
+    assert told[2] in [([0, 1], [0, 1], {"accepted": 2}), *lost]
