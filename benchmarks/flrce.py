@@ -160,7 +160,7 @@ def combinations(args: Any) -> str:
     settings: dict[str, Any] = {"data": OVER, "clients": 100, "rounds": args.rounds or 40, "eval_every": 10}
     part = {"select": Related(), "stop": Conflict(explore=0.98, record_only=True)}
     avg, spu, hetero = (METHODS[m](lr=0.05) for m in ("fedavg", "fedspu", "heterofl"))
-    frozen = replace(spu, name="frozen", send=Except(("conv1.*",)))
+    frozen = replace(spu, name="frozen", send=Except(("conv1.conv.*",)))
     eight = replace(avg, name="eight-bit", local=Coded(avg.local, codec_of("uniform:8"), False))
     rows = []
     for name, method in (("fedspu", spu), ("heterofl", hetero), ("8-bit uploads", eight), ("conv1 frozen", frozen)):
