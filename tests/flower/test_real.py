@@ -71,6 +71,7 @@ def three(tmp_path: Path) -> Iterator[Federation]:
         yield f
 
 
+@pytest.mark.timeout(1800)  # dozens of processes, on a machine that may be busy
 def test_three_real_nodes_give_the_simulators_bits_and_one_may_be_killed(three: Federation) -> None:
     """One federation, since each process of Flower takes seconds to start: three methods side by side, then a kill."""
     apps = {m: app(three, m, asked(m)) for m in METHODS}

@@ -16,7 +16,7 @@ import pytest
 from .real import Federation, certificates, federation, node_key
 from .test_real import app, asked, deployed, rounds, same, workers
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
 @contextmanager
