@@ -132,8 +132,8 @@ class _Convolution(torch.autograd.Function):
         return None, whole, block.placed(some, weight.shape), bias, *(None for _ in ctx.how)
 
 
-def _plain(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> tuple[Any, ...]:
-    return x, weight, bias
+def _plain(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> tuple[Any, ...] | None:
+    return (x, weight, bias) if x.dim() > 1 else None
 
 
 def _pair(n: Any) -> list[int]:
@@ -157,5 +157,4 @@ def _grid(
 LAYERS: Mapping[Any, tuple[Any, Callable[..., tuple[Any, ...] | None]]] = {
     F.linear: (_Linear, _plain),
     F.conv2d: (_Convolution, _grid),
-    torch.conv2d: (_Convolution, _grid),
 }

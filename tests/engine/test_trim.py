@@ -72,3 +72,11 @@ def test_a_layer_is_trimmed_where_it_loses_enough_products() -> None:
 def test_no_block_is_made_of_scattered_coordinates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trim, "WORTH", 0)
     assert not trim.blocks(fit("mlp", free=scattered("mlp")))
+
+
+def test_a_layer_that_takes_one_sample_without_a_batch_is_left_as_it_is() -> None:
+    weight, x = torch.randn(6, 7, requires_grad=True), torch.randn(7)
+    found = {"w": trim.Block(torch.arange(0, 6, 2), torch.arange(0, 7, 2))}
+    with trim.trimmed(found, {"w": weight.detach()}):
+        (grad,) = torch.autograd.grad(torch.nn.functional.linear(x, weight).sum(), weight)
+    assert torch.equal(grad, x.expand(6, 7))
